@@ -1,0 +1,101 @@
+//! Content hashes and the sealed chain over them.
+//!
+//! A rune's hash covers everything but its number, which the database gives at commit; the chain
+//! covers number and hash, so that a changed, removed, added or reordered rune shows.
+
+use super::{Actor, Visibility};
+use crate::id::{AgentId, CommandId, Entity, RuneId, SessionId, TurnId};
+use sha2::{Digest, Sha256};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Hash(pub [u8; 32]);
+
+impl Hash {
+    pub const ZERO: Hash = Hash([0; 32]);
+
+    pub fn from_slice(bytes: &[u8]) -> Option<Hash> {
+        bytes.try_into().ok().map(Hash)
+    }
+
+    pub fn to_hex(self) -> String {
+        self.0.iter().map(|b| format!("{b:02x}")).collect()
+    }
+}
+
+impl std::fmt::Debug for Hash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.to_hex())
+    }
+}
+
+pub(crate) struct Content<'a> {
+    pub id: RuneId,
+    pub session_id: SessionId,
+    pub kind: &'a str,
+    pub entity: Entity,
+    pub agent_id: Option<AgentId>,
+    pub turn_id: Option<TurnId>,
+    pub actor: &'a Actor,
+    pub visibility: Visibility,
+    pub payload: &'a str,
+    pub moves: &'a str,
+    pub epoch: i64,
+    pub traceparent: Option<&'a str>,
+    pub at_us: i64,
+    pub command_id: CommandId,
+}
+
+/// Fields go in length-prefixed, so that no two contents share an encoding.
+pub(crate) fn of(c: &Content<'_>) -> Hash {
+    let mut h = Sha256::new();
+    let mut put = |bytes: &[u8]| {
+        h.update((bytes.len() as u64).to_le_bytes());
+        h.update(bytes);
+    };
+    put(b"instar.rune.v1");
+    put(c.id.uuid().as_bytes());
+    put(c.session_id.uuid().as_bytes());
+    put(c.kind.as_bytes());
+    put(c.entity.kind.prefix().as_bytes());
+    put(c.entity.id.as_bytes());
+    put(c.agent_id.as_ref().map_or(&[][..], |id| id.bytes()));
+    put(c.turn_id.as_ref().map_or(&[][..], |id| id.bytes()));
+    put(c.actor.by.token().as_bytes());
+    put(c.actor.id.as_bytes());
+    put(c.visibility.token().as_bytes());
+    put(c.payload.as_bytes());
+    put(c.moves.as_bytes());
+    put(&c.epoch.to_le_bytes());
+    put(c.traceparent.unwrap_or("").as_bytes());
+    put(&c.at_us.to_le_bytes());
+    put(c.command_id.uuid().as_bytes());
+    Hash(h.finalize().into())
+}
+
+/// The chain up to and including a rune; sealed in the background, off the hot path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    pub seq: i64,
+    pub hash: Hash,
+}
+
+impl Seal {
+    /// Before the first rune.
+    pub const EMPTY: Seal = Seal { seq: 0, hash: Hash::ZERO };
+}
+
+/// Extends a seal over the runes that follow it. `Err` names the number that should have come.
+pub fn chain(mut seal: Seal, runes: impl IntoIterator<Item = (i64, Hash)>) -> Result<Seal, i64> {
+    for (seq, hash) in runes {
+        if seq != seal.seq + 1 {
+            return Err(seal.seq + 1);
+        }
+        let mut h = Sha256::new();
+        h.update(b"instar.seal.v1");
+        h.update(seal.hash.0);
+        h.update(seq.to_le_bytes());
+        h.update(hash.0);
+        seal = Seal { seq, hash: Hash(h.finalize().into()) };
+    }
+    Ok(seal)
+}
