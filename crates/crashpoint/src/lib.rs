@@ -1,7 +1,7 @@
 //! Named points at which a test can end the process for real.
 //!
-//! `crash_point!("store.commit.before")` leaves no code behind unless the feature `armed` is on. Armed, the variable
-//! `INSTAR_CRASH_AT` chooses a point:
+//! `crash_point!("store.commit.before")` leaves no code behind unless the feature `armed` is on.
+//! Armed, the variable `INSTAR_CRASH_AT` chooses a point:
 //!
 //! | value | at that point |
 //! |---|---|
@@ -10,7 +10,8 @@
 //! | `name:pause` | the process stops itself (SIGSTOP) at the first hit, until somebody continues it |
 //! | `name:3:pause` | … at the third hit |
 //!
-//! It must not know what happens around a point, and depends on nothing, so that every crate can afford it.
+//! It must not know what happens around a point, and depends on nothing, so that every crate can
+//! afford it.
 
 mod points;
 
@@ -42,7 +43,8 @@ macro_rules! crash_point {
     }};
 }
 
-/// Whether `name` stands in the list. Names under `test.` always do: they are for tests of this mechanism.
+/// Whether `name` stands in the list. Names under `test.` always do: they are for tests of this
+/// mechanism.
 pub const fn is_listed(name: &str) -> bool {
     let mut i = 0;
     while i < POINTS.len() {
@@ -138,7 +140,8 @@ fn raise(signal: i32) {
         #[link_name = "raise"]
         fn c_raise(signal: i32) -> i32;
     }
-    // SAFETY: raise is part of the C library that std links; it takes an integer and touches no memory of ours.
+    // SAFETY: raise is part of the C library that std links; it takes an integer and touches no
+    // memory of ours.
     unsafe {
         c_raise(signal);
     }

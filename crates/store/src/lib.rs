@@ -1,1 +1,24 @@
+//! The store: sea-orm entities, the one transition writer, leases, timers, and queries by noun.
+//!
+//! It knows the machines and the database; it does not know the bus.
 
+pub mod entity;
+
+mod commit;
+mod connect;
+mod error;
+mod lease;
+mod log;
+mod table;
+mod timer;
+mod transaction;
+mod writer;
+
+pub use commit::{Answer, Change, Commit, Found, Landed, PAYLOAD_BYTES_MAX, RUNES_MAX, WRITES_MAX};
+pub use connect::{Options, Store};
+pub use error::StoreError;
+pub use log::PAGE_MAX;
+pub use lease::Lease;
+pub use table::Table;
+pub use transaction::Body;
+pub use writer::WriterStats;

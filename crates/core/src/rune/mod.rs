@@ -6,6 +6,7 @@ mod hash;
 mod kind;
 mod moved;
 pub mod payload;
+pub mod sample;
 
 pub use draft::{Actor, Draft};
 pub use hash::{Hash, Seal, chain};

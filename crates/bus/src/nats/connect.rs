@@ -1,0 +1,117 @@
+//! Reaching a server: within a given time, with the credentials given, and not too old a one.
+//!
+//! Must not know: streams.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::{Health, backoff};
+use crate::error::BusError;
+use crate::options::Connection;
+use crate::version::{self, Verdict};
+
+const ATTEMPT: Duration = Duration::from_secs(2);
+/// A peer that vanished without closing is noticed after two of these.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// Commands that may wait for the socket; acks and live messages share it with publishes.
+const COMMANDS_MAX: usize = 8 * 1024;
+
+pub(super) async fn dial(
+    connection: &Connection,
+    deadline: Instant,
+    health: Arc<watch::Sender<Health>>,
+) -> Result<Client, BusError> {
+    let addresses: Vec<String> = connection.url.split(',').map(|it| it.trim().to_owned()).collect();
+    let mut failures = 0;
+    loop {
+        let options = options(connection, health.clone()).await?;
+        let reason = match timeout_at(deadline, options.connect(&addresses)).await {
+            Ok(Ok(client)) => return accept(client, &health, deadline).await,
+            Ok(Err(error)) => match error.kind() {
+                ConnectErrorKind::ServerParse
+                | ConnectErrorKind::Authentication
+                | ConnectErrorKind::AuthorizationViolation
+                | ConnectErrorKind::Tls => {
+                    return Err(BusError::Setup { reason: error.to_string() });
+                }
+                _ => error.to_string(),
+            },
+            Err(_) => "no answer".to_owned(),
+        };
+        let pause = backoff(failures);
+        if Instant::now() + pause >= deadline {
+            let (url, within) = (connection.shown(), connection.within);
+            return Err(BusError::Unreachable { url, within, reason });
+        }
+        sleep(pause).await;
+        failures += 1;
+    }
+}
+
+async fn accept(client: Client, health: &watch::Sender<Health>, deadline: Instant) -> Result<Client, BusError> {
+    let version = client.server_info().version;
+    if version::check(&version)? == Verdict::Dated {
+        tracing::warn!(version, "this NATS server works, but 2.12.7 or later is safer");
+    }
+    // The event of this connection comes through a task of its own. Whoever starts on the link must
+    // not take it for a reconnect.
+    let _ = timeout_at(deadline, health.subscribe().wait_for(|health| health.connects > 0)).await;
+    Ok(client)
+}
+
+async fn options(connection: &Connection, health: Arc<watch::Sender<Health>>) -> Result<ConnectOptions, BusError> {
+    let mut options = ConnectOptions::new()
+        .name(&connection.name)
+        .connection_timeout(ATTEMPT)
+        .ping_interval(PING_INTERVAL)
+        .client_capacity(COMMANDS_MAX)
+        .reconnect_delay_callback(backoff)
+        .event_callback(move |event| {
+            match event {
+                Event::Connected => health.send_modify(|health| {
+                    health.connected = true;
+                    health.connects += 1;
+                }),
+                Event::Disconnected | Event::Closed => {
+                    health.send_modify(|health| health.connected = false);
+                }
+                Event::ServerError(error) => tracing::warn!(%error, "NATS server reports"),
+                Event::ClientError(error) => tracing::debug!(%error, "NATS client reports"),
+                _ => {}
+            }
+            std::future::ready(())
+        });
+    if let Some(file) = &connection.credentials_file {
+        let setup = |error: std::io::Error| BusError::Setup { reason: format!("{}: {error}", file.display()) };
+        options = options.credentials_file(file).await.map_err(setup)?;
+    }
+    if let Some(file) = &connection.root_certificate_file {
+        options = options.add_root_certificates(file.clone()).require_tls(true);
+    }
+    if let Some((certificate, key)) = &connection.certificate_files {
+        options = options.add_client_certificate(certificate.clone(), key.clone());
+    }
+    Ok(options)
+}
+
+/// Repeats what can succeed later: a server that just started answers before its streams are ready.
+pub(super) async fn until<T, F: Future<Output = Result<T, BusError>>>(
+    deadline: Instant,
+    mut attempt: impl FnMut() -> F,
+) -> Result<T, BusError> {
+    let mut failures = 0;
+    loop {
+        match attempt().await {
+            Err(error) if error.retryable() && Instant::now() < deadline => {
+                sleep(backoff(failures)).await;
+                failures += 1;
+            }
+            result => return result,
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Reading a JetStream consumer for ever, whatever happens to the server.
+//!
+//! Rebuilt when its messages end or fail, when streams had to be made again, when its consumer is
+//! gone after a reconnect, and when it is silent on a live connection (the watchdog: pull consumers
+//! have been seen to stall without an error).
+//! Must not know: message types.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::Subject;
+use async_nats::jetstream::consumer::pull::{self, MessagesError, MessagesErrorKind};
+use async_nats::jetstream::{AckKind, Message};
+use bytes::Bytes;
+use futures::StreamExt;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::{Health, Link, backoff, ensure, link_error};
+use crate::consumer::ConsumerSpec;
+use crate::delivery::{self, Decision, Parcel};
+use crate::error::BusError;
+
+/// How long one pull request stays at the server.
+const PULL_EXPIRES: Duration = Duration::from_secs(30);
+
+pub(crate) struct Source {
+    link: Arc<Link>,
+    spec: ConsumerSpec,
+    messages: Option<pull::Stream>,
+    health: watch::Receiver<Health>,
+    /// The connection this source has already looked after.
+    seen: Health,
+    failures: usize,
+}
+
+impl Source {
+    pub(super) async fn open(link: Arc<Link>, spec: ConsumerSpec) -> Result<Self, BusError> {
+        let health = link.health.subscribe();
+        let seen = *health.borrow();
+        let mut source = Self { link, spec, messages: None, health, seen, failures: 0 };
+        source.build(false).await?;
+        Ok(source)
+    }
+
+    pub(crate) async fn next(&mut self) -> Parcel {
+        loop {
+            let Some(messages) = self.messages.as_mut() else {
+                self.rebuild().await;
+                continue;
+            };
+            tokio::select! {
+                item = messages.next() => match item {
+                    Some(Ok(message)) => return self.parcel(message),
+                    Some(Err(error)) => self.failed(&error).await,
+                    None => self.abandon("its messages ended"),
+                },
+                _ = self.health.changed() => self.look_after().await,
+            }
+        }
+    }
+
+    async fn failed(&mut self, error: &MessagesError) {
+        if !self.link.connected() {
+            // The client resumes by itself; what it missed shows after the reconnect.
+            let _ = self.health.wait_for(|health| health.connected).await;
+            self.look_after().await;
+        } else if error.kind() == MessagesErrorKind::MissingHeartbeat {
+            self.link.counters.watchdog_restarts.add(1);
+            self.abandon("it was silent");
+        } else {
+            self.abandon(&error.to_string());
+        }
+    }
+
+    /// After a change of the connection: are stream and consumer still those we read?
+    async fn look_after(&mut self) {
+        let now = *self.health.borrow_and_update();
+        let seen = std::mem::replace(&mut self.seen, now);
+        if now.generation != seen.generation {
+            // What was fetched belongs to a stream that no longer exists.
+            self.messages = None;
+        } else if now.connected && now.connects != seen.connects {
+            let stream = self.link.stream_name(self.spec.role);
+            match ensure::consumer(&self.link.context, stream, &self.spec).await {
+                Ok((_, false)) => {}
+                Ok((_, true)) => {
+                    self.link.counters.topology_repairs.add(1);
+                    self.abandon("its consumer was missing");
+                }
+                Err(error) => self.abandon(&error.to_string()),
+            }
+        }
+    }
+
+    fn abandon(&mut self, reason: &str) {
+        tracing::warn!(consumer = self.spec.name, reason, "consumer is rebuilt");
+        if let Some(messages) = self.messages.take() {
+            self.link.returns.buffer(messages);
+        }
+    }
+
+    async fn rebuild(&mut self) {
+        if self.failures > 0 {
+            sleep(backoff(self.failures)).await;
+        }
+        match self.build(true).await {
+            Ok(()) => self.failures = 0,
+            Err(error) => {
+                self.failures += 1;
+                tracing::warn!(consumer = self.spec.name, %error, "consumer could not be rebuilt yet");
+            }
+        }
+    }
+
+    async fn build(&mut self, again: bool) -> Result<(), BusError> {
+        self.link.repair().await?;
+        self.seen = *self.health.borrow_and_update();
+        let stream = self.link.stream_name(self.spec.role);
+        let (consumer, missing) = ensure::consumer(&self.link.context, stream, &self.spec).await?;
+        if missing && again {
+            self.link.counters.topology_repairs.add(1);
+        }
+        let messages = consumer
+            .stream()
+            .max_messages_per_batch(self.spec.pull.prefetch.max(1))
+            .expires(PULL_EXPIRES.max(self.spec.pull.silence_max))
+            // The client calls a consumer silent after two missed heartbeats.
+            .heartbeat(self.spec.pull.silence_max / 2)
+            .messages()
+            .await
+            .map_err(|error| link_error("opening a consumer", &error))?;
+        self.messages = Some(messages);
+        Ok(())
+    }
+
+    fn parcel(&self, message: Message) -> Parcel {
+        let role = self.spec.role;
+        let (deliveries, sequence, stored_at) = match message.info() {
+            Ok(info) => (
+                u64::try_from(info.delivered).unwrap_or(1),
+                info.stream_sequence,
+                i64::try_from(info.published.unix_timestamp_nanos() / 1000).unwrap_or(0),
+            ),
+            Err(_) => (1, 0, 0),
+        };
+        let async_nats::Message { subject, reply, payload, headers, .. } = message.message;
+        let headers = headers.iter().flat_map(|headers| headers.iter());
+        let last = |(name, values): (&async_nats::HeaderName, &Vec<async_nats::HeaderValue>)| {
+            values.last().map(|value| (name.to_string(), value.to_string()))
+        };
+        Parcel {
+            role,
+            subject: subject.to_string(),
+            headers: headers.filter_map(last).collect(),
+            payload,
+            deliveries,
+            origin: format!("{}:{sequence}:{stored_at}", role.token()),
+            stored_at,
+            ticket: delivery::Ticket::Nats(Ticket { link: self.link.clone(), reply, generation: self.seen.generation }),
+        }
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        if let Some(messages) = self.messages.take() {
+            self.link.returns.buffer(messages);
+        }
+    }
+}
+
+/// The address at which the server takes the decision about one delivery.
+pub(crate) struct Ticket {
+    link: Arc<Link>,
+    reply: Option<Subject>,
+    generation: u64,
+}
+
+impl Ticket {
+    pub(crate) async fn decide(&self, decision: Decision) -> Result<(), BusError> {
+        let Some(reply) = self.reply.clone().filter(|_| self.valid()) else { return Ok(()) };
+        let kind = match decision {
+            Decision::Ack => AckKind::Ack,
+            Decision::Nak(delay) => nak(delay),
+            Decision::Progress => AckKind::Progress,
+            Decision::Term => AckKind::Term,
+        };
+        let sent = self.link.client.publish(reply, Bytes::from(kind)).await;
+        sent.map_err(|error| link_error("a decision about a delivery", &error))
+    }
+
+    pub(crate) fn give_back(&self, delay: Duration) {
+        if let Some(reply) = self.reply.clone().filter(|_| self.valid()) {
+            self.link.returns.message(reply, nak(delay));
+        }
+    }
+
+    fn valid(&self) -> bool {
+        self.link.health.borrow().generation == self.generation
+    }
+}
+
+fn nak(delay: Duration) -> AckKind {
+    AckKind::Nak((!delay.is_zero()).then_some(delay))
+}

@@ -1,0 +1,221 @@
+//! Cross-machine cascades: what else moves in the same commit when a row moves.
+//!
+//! [`LIST`] is the second small list of the domain, beside the tables. [`expand`] follows it from a
+//! cause to all moves of the commit, in their order. It knows no store: a [`View`] tells it rows,
+//! relations and facts, and what it answers are values.
+//!
+//! Order: what must come `Before` a move is carried out completely before it, so that results
+//! precede turns and turns precede agents; what follows `After` waits its turn in a queue, so that
+//! all entities of one cause move before what their moves cause in turn.
+
+mod list;
+mod pick;
+mod reach;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use list::LIST;
+pub use pick::Pick;
+pub use reach::Reach;
+pub use view::{Fact, View};
+
+use crate::id::Entity;
+use crate::machine::{Answer, By, Emit, Move, Refusal, Table, apply};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::LazyLock;
+
+/// How far a cascade may reach from its cause. Half a cascade would leave entities that contradict
+/// each other, so that a deeper one is refused as a whole.
+pub const DEPTH_MAX: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    Before,
+    After,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    Always,
+    /// Only if the row is the command itself and not a cascade.
+    Alone,
+    /// A fact about the entity that moved.
+    Cause(Fact),
+    /// A fact about the entity that is reached.
+    Target(Fact),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Raise {
+    Event(&'static str),
+    Pick(Pick),
+}
+
+#[derive(Debug)]
+pub struct Cascade {
+    /// Row ids, separated by spaces; `T16:steer` where an id has rows for several events.
+    pub causes: &'static str,
+    pub order: Order,
+    pub reach: Reach,
+    pub raise: Raise,
+    pub when: When,
+}
+
+impl Cascade {
+    fn is_caused_by(&self, mv: &Move) -> bool {
+        self.causes.split_whitespace().any(|cause| match cause.split_once(':') {
+            Some((row, event)) => row == mv.row() && event == mv.event(),
+            None => cause == mv.row(),
+        })
+    }
+}
+
+/// A transition of a commit.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    pub entity: Entity,
+    pub mv: Move,
+}
+
+/// All moves of the commit that this event makes, in commit order. Empty when the event is ignored
+/// (already so). A consequence whose cell does not move is passed over: it never fails its cause.
+pub fn expand(
+    view: &impl View,
+    entity: Entity,
+    table: &'static Table,
+    event: &str,
+    by: By,
+) -> Result<Vec<Planned>, Refusal> {
+    let seen = view::Seen { view, moved: HashMap::new() };
+    let mut plan = Expansion { seen, by, done: HashSet::new(), planned: vec![], queue: VecDeque::new() };
+    let from = plan.seen.state(table, entity);
+    let mv = match apply(table, from, event, by) {
+        Answer::Moves(mv) => mv,
+        Answer::Ignored { .. } => return Ok(Vec::new()),
+        Answer::Refused(no) => return Err(*no),
+    };
+    let too_deep = |mv: &Move| Refusal {
+        machine: mv.machine(),
+        from: mv.from().unwrap_or("none").to_owned(),
+        event: event.to_owned(),
+        allowed: Vec::new(),
+        advice: format!("its consequences reach further than {DEPTH_MAX} entities deep: end the inner ones first"),
+    };
+    plan.take(entity, mv, 0).map_err(|Deep| too_deep(&mv))?;
+    while let Some(effect) = plan.queue.pop_front() {
+        plan.follow(effect).map_err(|Deep| too_deep(&mv))?;
+    }
+    Ok(plan.planned)
+}
+
+/// The first move that no rune of the commit would carry: its event cannot be raised by itself.
+pub fn uncarried(planned: &[Planned]) -> Option<&Planned> {
+    let emits = |wanted: Option<&str>| {
+        planned.iter().any(|p| match p.mv.emit() {
+            Emit::Runes(kinds) => wanted.is_none_or(|kind| kinds.contains(&kind)),
+            Emit::Via(_) | Emit::Silent => false,
+        })
+    };
+    planned.iter().find(|p| match p.mv.emit() {
+        Emit::Runes(_) => false,
+        Emit::Via(kind) => !emits(Some(kind)),
+        Emit::Silent => !emits(None),
+    })
+}
+
+/// By row id, because every move of every commit asks.
+static INDEX: LazyLock<HashMap<&'static str, Vec<&'static Cascade>>> = LazyLock::new(|| {
+    let mut index: HashMap<&str, Vec<&Cascade>> = HashMap::new();
+    for cascade in LIST {
+        for cause in cascade.causes.split_whitespace() {
+            let row = cause.split_once(':').map_or(cause, |(row, _)| row);
+            index.entry(row).or_default().push(cascade);
+        }
+    }
+    index
+});
+
+struct Deep;
+
+/// A consequence that waits for its turn.
+struct Effect {
+    cascade: &'static Cascade,
+    row: &'static str,
+    cause: Entity,
+    target: Entity,
+    table: &'static Table,
+    depth: usize,
+}
+
+struct Expansion<'a> {
+    seen: view::Seen<'a>,
+    by: By,
+    /// Each entity makes each row once, which is also why this ends.
+    done: HashSet<(Entity, &'static str)>,
+    planned: Vec<Planned>,
+    queue: VecDeque<Effect>,
+}
+
+impl Expansion<'_> {
+    fn take(&mut self, entity: Entity, mv: Move, depth: usize) -> Result<(), Deep> {
+        if depth > DEPTH_MAX {
+            return Err(Deep);
+        }
+        if !self.done.insert((entity, mv.row())) {
+            return Ok(());
+        }
+        for effect in self.effects(entity, &mv, depth, Order::Before) {
+            self.follow(effect)?;
+        }
+        self.planned.push(Planned { entity, mv });
+        self.seen.moved.insert((mv.machine(), entity), mv.to());
+        let after = self.effects(entity, &mv, depth, Order::After);
+        self.queue.extend(after);
+        Ok(())
+    }
+
+    fn effects(&self, cause: Entity, mv: &Move, depth: usize, order: Order) -> Vec<Effect> {
+        let mut effects = Vec::new();
+        let of_row = INDEX.get(mv.row()).map_or(&[][..], Vec::as_slice);
+        for cascade in of_row.iter().filter(|c| c.order == order && c.is_caused_by(mv)) {
+            let applies = match cascade.when {
+                When::Always | When::Target(_) => true,
+                When::Alone => depth == 0,
+                When::Cause(fact) => self.seen.view.fact(cause, fact),
+            };
+            if applies {
+                let table = cascade.reach.table().unwrap_or(mv.table());
+                let targets = self.seen.related(cause, cascade.reach).into_iter();
+                let effect = |target| Effect { cascade, row: mv.row(), cause, target, table, depth: depth + 1 };
+                effects.extend(targets.map(effect));
+            }
+        }
+        effects
+    }
+
+    fn follow(&mut self, effect: Effect) -> Result<(), Deep> {
+        let Effect { cascade, row, cause, target, table, depth } = effect;
+        if let When::Target(fact) = cascade.when
+            && !self.seen.view.fact(target, fact)
+        {
+            return Ok(());
+        }
+        let event = match cascade.raise {
+            Raise::Event(event) => Some(event),
+            Raise::Pick(pick) => pick.choose(&self.seen, &pick::Asked { row, cause, target }),
+        };
+        let Some(event) = event else { return Ok(()) };
+        let by = voice(table, event, self.by);
+        match apply(table, self.seen.state(table, target), event, by) {
+            Answer::Moves(mv) => self.take(target, mv, depth),
+            Answer::Ignored { .. } | Answer::Refused(_) => Ok(()),
+        }
+    }
+}
+
+/// In whose name a consequence is raised: the system's, unless the event is not for it.
+fn voice(table: &Table, event: &str, cause: By) -> By {
+    let allowed = table.event(event).map_or(&[][..], |e| table.events[e as usize].by);
+    [By::System, cause].into_iter().find(|by| allowed.contains(by)).or(allowed.first().copied()).unwrap_or(By::System)
+}

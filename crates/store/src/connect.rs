@@ -1,0 +1,152 @@
+//! Opening a store on either backend.
+
+use crate::commit::{Answer, Commit};
+use crate::error::StoreError;
+use crate::writer::{self, Writer, WriterStats};
+use instar_migrations::{Migrator, MigratorTrait};
+use sea_orm::sqlx::postgres::PgConnectOptions;
+use sea_orm::sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
+use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How a store is opened; every field has a default.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// `postgres://…` or `sqlite://path`.
+    pub url: String,
+    /// Connections for reading; the writer has its own.
+    pub readers_max: u32,
+    /// Lanes of the transition writer on PostgreSQL; SQLite always has one.
+    pub writers: usize,
+    /// How long a query waits for a connection.
+    pub acquire_timeout: Duration,
+}
+
+impl Options {
+    pub fn new(url: impl Into<String>) -> Options {
+        Options { url: url.into(), readers_max: 8, writers: 2, acquire_timeout: Duration::from_secs(3) }
+    }
+}
+
+/// A handle on the database; cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) db: DatabaseConnection,
+    writer: Writer,
+}
+
+impl Store {
+    /// Opens the store. The schema must be there: see [`Store::migrate`].
+    pub async fn open(options: Options) -> Result<Store, StoreError> {
+        let unusable = |e: sea_orm::sqlx::Error| StoreError::Unusable(e.to_string());
+        if options.url.starts_with("sqlite:") {
+            let file = sqlite(&options.url).map_err(unusable)?;
+            let db = Database::connect(readers(&options)).await?;
+            let writer = Writer::start(vec![writer::Sqlite::new(file)]);
+            Ok(Store { db, writer })
+        } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
+            let server = PgConnectOptions::from_str(&options.url).map_err(unusable)?;
+            let db = Database::connect(readers(&options)).await?;
+            refuse_replica(&db).await?;
+            let server = server.application_name("instar-writer");
+            let lanes = (0..options.writers.max(1)).map(|_| writer::Postgres::new(server.clone())).collect();
+            Ok(Store { db, writer: Writer::start(lanes) })
+        } else {
+            let scheme = options.url.split(':').next().unwrap_or_default().to_owned();
+            Err(StoreError::Unusable(format!("database.url begins with {scheme:?}; use postgres:// or sqlite://")))
+        }
+    }
+
+    /// Brings the schema up to date. Safe to run from several processes at once.
+    pub async fn migrate(url: &str) -> Result<(), StoreError> {
+        let mut options = ConnectOptions::new(url);
+        // One connection: the advisory lock belongs to it.
+        options.max_connections(1).sqlx_logging(false);
+        if url.starts_with("sqlite:") {
+            options.map_sqlx_sqlite_opts(tune_sqlite);
+        }
+        let db = Database::connect(options).await?;
+        let postgres = db.get_database_backend() == DbBackend::Postgres;
+        if postgres {
+            db.execute_unprepared("SELECT pg_advisory_lock(7023108)").await?;
+        }
+        let done = Migrator::up(&db, None).await;
+        if postgres {
+            db.execute_unprepared("SELECT pg_advisory_unlock(7023108)").await?;
+        }
+        db.close().await?;
+        Ok(done?)
+    }
+
+    /// For queries. Statuses and runes are written by [`Store::commit`] only.
+    pub fn db(&self) -> &DatabaseConnection {
+        &self.db
+    }
+
+    pub fn is_postgres(&self) -> bool {
+        self.db.get_database_backend() == DbBackend::Postgres
+    }
+
+    /// Hands a commit to the transition writer and waits for its answer. The commit goes on even
+    /// if the caller is cancelled.
+    pub async fn commit(&self, commit: Commit) -> Result<Answer, StoreError> {
+        self.writer.commit(commit.seal()?).await
+    }
+
+    pub fn writer_stats(&self) -> &WriterStats {
+        &self.writer.stats
+    }
+}
+
+async fn refuse_replica(db: &DatabaseConnection) -> Result<(), StoreError> {
+    let row = db.query_one_raw(sea_orm::Statement::from_string(DbBackend::Postgres, "SELECT pg_is_in_recovery()")).await?;
+    match row.map(|r| r.try_get_by_index::<bool>(0)).transpose()? {
+        Some(false) => Ok(()),
+        _ => Err(StoreError::Unusable("database.url points at a replica; point it at the primary".into())),
+    }
+}
+
+fn readers(options: &Options) -> ConnectOptions {
+    let mut readers = ConnectOptions::new(&options.url);
+    readers.max_connections(options.readers_max).acquire_timeout(options.acquire_timeout).sqlx_logging(false);
+    if options.url.starts_with("sqlite:") {
+        readers.map_sqlx_sqlite_opts(tune_sqlite);
+    } else {
+        readers.map_sqlx_postgres_opts(|o| {
+            o.application_name("instar").options([
+                ("idle_in_transaction_session_timeout", "10s"),
+                ("statement_timeout", "30s"),
+                ("lock_timeout", "5s"),
+                ("jit", "off"),
+            ])
+        });
+        // Second line against a driver that can leave a transaction open when `begin` is
+        // cancelled (the first is that nobody cancels it: see `transaction`): such a connection
+        // is closed instead of being lent out again. Its sign is that time stands still in it.
+        readers.map_sqlx_postgres_pool_opts(|pool| {
+            pool.after_release(|connection, _| {
+                Box::pin(async move {
+                    let sql = "SELECT now() = statement_timestamp()";
+                    let row = sea_orm::sqlx::query(sql).fetch_one(connection).await?;
+                    sea_orm::sqlx::Row::try_get(&row, 0)
+                })
+            })
+        });
+    }
+    readers
+}
+
+fn sqlite(url: &str) -> Result<SqliteConnectOptions, sea_orm::sqlx::Error> {
+    Ok(tune_sqlite(SqliteConnectOptions::from_str(url)?))
+}
+
+/// FULL: a commit that was answered survives a power cut, as on PostgreSQL.
+fn tune_sqlite(options: SqliteConnectOptions) -> SqliteConnectOptions {
+    options
+        .create_if_missing(true)
+        .foreign_keys(true)
+        .busy_timeout(Duration::from_secs(5))
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+}

@@ -1,0 +1,37 @@
+//! An agent: two machines, one row; idle, it costs nothing else.
+
+use crate::table::Table;
+use sea_orm::entity::prelude::*;
+use std::sync::LazyLock;
+
+#[sea_orm::model]
+#[derive(Clone, Debug, PartialEq, DeriveEntityModel)]
+#[sea_orm(table_name = "agents")]
+pub struct Model {
+    #[sea_orm(primary_key, auto_increment = false)]
+    pub id: Uuid,
+    pub session_id: Uuid,
+    pub name: String,
+    pub role: String,
+    pub model: String,
+    pub lifecycle: String,
+    pub drive: String,
+    /// Fencing epoch: grows with every change of owner.
+    pub epoch: i64,
+    pub version: i64,
+    /// Worker that owns it while it is in a turn.
+    pub owner: Option<Uuid>,
+    pub parent_id: Option<Uuid>,
+    pub nudge_count: i64,
+    pub last_error: Option<String>,
+    #[sea_orm(column_type = "JsonBinary")]
+    pub config: Json,
+    #[sea_orm(column_type = "JsonBinary")]
+    pub usage: Json,
+    pub created_at: DateTimeUtc,
+    pub updated_at: DateTimeUtc,
+}
+
+impl ActiveModelBehavior for ActiveModel {}
+
+pub static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of::<Entity>(&[("agent_lifecycle", "lifecycle"), ("agent_drive", "drive")], None));

@@ -1,0 +1,40 @@
+//! What can go wrong between a service and its database, and what to do about it.
+
+use instar_core::id::CommandId;
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The caller built something that must not be written; nothing was.
+    #[error("this commit is not valid: {0}")]
+    Invalid(String),
+    #[error("{what}: {size} is over the limit of {max}; nothing was written")]
+    TooLarge { what: &'static str, size: usize, max: usize },
+    /// A unique key exists already.
+    #[error("already there ({0}); read it instead of writing it again")]
+    Duplicate(String),
+    /// The connection broke while committing and the database could not be asked again in time.
+    #[error("it is not known whether command {0} landed; ask again with read_back once the database answers")]
+    Ambiguous(CommandId),
+    #[error("the database does not answer: {0}; nothing was written, try again")]
+    Unavailable(String),
+    #[error("the transition writer is at its limit of waiting commits; try again shortly")]
+    Busy,
+    #[error("the store is closed")]
+    Closed,
+    #[error("the database cannot be used: {0}")]
+    Unusable(String),
+    #[error(transparent)]
+    Database(#[from] sea_orm::DbErr),
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later.
+    pub fn retryable(&self) -> bool {
+        use StoreError::*;
+        match self {
+            Invalid(_) | TooLarge { .. } | Duplicate(_) | Closed | Unusable(_) => false,
+            Ambiguous(_) | Unavailable(_) | Busy => true,
+            Database(e) => matches!(e, sea_orm::DbErr::ConnectionAcquire(_) | sea_orm::DbErr::Conn(_)),
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Reading the runelog, and keeping track of how far it was published and sealed.
+
+use crate::connect::Store;
+use crate::entity::{rune, seal, session};
+use crate::error::StoreError;
+use chrono::{DateTime, Utc};
+use instar_core::id::{AgentId, CommandId, Entity, Kind, RuneId, SessionId, TurnId};
+use instar_core::machine::By;
+use instar_core::rune::{Actor, Hash, Moved, Rune, Seal, Visibility, chain};
+use sea_orm::sea_query::{Expr, ExprTrait};
+use sea_orm::{
+    ActiveValue::Set, ColumnTrait, DbBackend, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Statement,
+};
+use uuid::Uuid;
+
+/// Runes in one page at the most.
+pub const PAGE_MAX: u64 = 1_000;
+
+impl Store {
+    /// Runes after a number, in order, `limit` at the most.
+    pub async fn runes(&self, session: SessionId, after: i64, limit: u64) -> Result<Vec<Rune>, StoreError> {
+        let rows = rune::Entity::find()
+            .filter(rune::Column::SessionId.eq(session.uuid()))
+            .filter(rune::Column::Seq.gt(after))
+            .order_by_asc(rune::Column::Seq)
+            .limit(Ord::min(limit, PAGE_MAX))
+            .all(&self.db)
+            .await?;
+        rows.into_iter().map(read).collect()
+    }
+
+    /// The runes of a commit, if it landed: the answer to an ambiguous one.
+    pub async fn read_back(&self, session: SessionId, command: CommandId) -> Result<Vec<Rune>, StoreError> {
+        let rows = rune::Entity::find()
+            .filter(rune::Column::SessionId.eq(session.uuid()))
+            .filter(rune::Column::CommandId.eq(command.uuid()))
+            .order_by_asc(rune::Column::Seq)
+            .all(&self.db)
+            .await?;
+        rows.into_iter().map(read).collect()
+    }
+
+    /// Notes that a session's runes are published up to a number; it never goes back. Losing this
+    /// costs a repeat that consumers drop by id, so it does not wait for the disk.
+    pub async fn mark_published(&self, marks: &[(SessionId, i64)]) -> Result<(), StoreError> {
+        if marks.is_empty() {
+            return Ok(());
+        }
+        if self.is_postgres() {
+            let ids: Vec<Uuid> = marks.iter().map(|m| m.0.uuid()).collect();
+            let seqs: Vec<i64> = marks.iter().map(|m| m.1).collect();
+            let sql = "WITH off AS (SELECT set_config('synchronous_commit', 'off', true)) \
+                       UPDATE sessions s SET published_seq = greatest(s.published_seq, m.seq) \
+                       FROM (SELECT id, max(seq) AS seq FROM unnest($1::uuid[], $2::int8[]) AS m(id, seq) \
+                       GROUP BY id ORDER BY id) m, off WHERE s.id = m.id AND s.published_seq < m.seq";
+            let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, [ids.into(), seqs.into()]);
+            sea_orm::ConnectionTrait::execute_raw(&self.db, statement).await?;
+            return Ok(());
+        }
+        for (session, seq) in marks {
+            session::Entity::update_many()
+                .col_expr(session::Column::PublishedSeq, Expr::value(*seq))
+                .filter(session::Column::Id.eq(session.uuid()))
+                .filter(session::Column::PublishedSeq.lt(*seq))
+                .exec(&self.db)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Sessions whose newest runes were not published by `before`: what the slow path repeats.
+    /// Read by state, never by "newer than the last one seen".
+    pub async fn trailing(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<(SessionId, i64, i64)>, StoreError> {
+        let rows: Vec<(Uuid, i64, i64)> = session::Entity::find()
+            .select_only()
+            .columns([session::Column::Id, session::Column::PublishedSeq, session::Column::HeadSeq])
+            .filter(Expr::col(session::Column::PublishedSeq).lt(Expr::col(session::Column::HeadSeq)))
+            .filter(session::Column::UpdatedAt.lt(before))
+            .limit(limit)
+            .into_tuple()
+            .all(&self.db)
+            .await?;
+        Ok(rows.into_iter().map(|(id, from, to)| (SessionId::from(id), from, to)).collect())
+    }
+
+    /// Extends the sealed chain of a session up to its newest rune. Says up to where it is sealed,
+    /// or at which number the log has a hole.
+    pub async fn seal(&self, session: SessionId) -> Result<Result<Seal, i64>, StoreError> {
+        let mut sealed = self.last_seal(session).await?;
+        loop {
+            let runes = self.runes(session, sealed.seq, PAGE_MAX).await?;
+            if runes.is_empty() {
+                return Ok(Ok(sealed));
+            }
+            sealed = match chain(sealed, runes.iter().map(|r| (r.seq, r.hash))) {
+                Ok(next) => next,
+                Err(missing) => return Ok(Err(missing)),
+            };
+            let row = seal::ActiveModel {
+                session_id: Set(session.uuid()),
+                seq: Set(sealed.seq),
+                hash: Set(sealed.hash.0.to_vec()),
+                at_us: Set(Utc::now().timestamp_micros()),
+            };
+            // Two sealers that meet come to the same hash; the second has nothing to add.
+            let keep = sea_orm::sea_query::OnConflict::columns([seal::Column::SessionId, seal::Column::Seq])
+                .do_nothing()
+                .to_owned();
+            seal::Entity::insert(row).on_conflict(keep).exec_without_returning(&self.db).await?;
+            session::Entity::update_many()
+                .col_expr(session::Column::SealedSeq, Expr::value(sealed.seq))
+                .filter(session::Column::Id.eq(session.uuid()))
+                .filter(session::Column::SealedSeq.lt(sealed.seq))
+                .exec(&self.db)
+                .await?;
+        }
+    }
+
+    pub async fn last_seal(&self, session: SessionId) -> Result<Seal, StoreError> {
+        let row = seal::Entity::find()
+            .filter(seal::Column::SessionId.eq(session.uuid()))
+            .order_by_desc(seal::Column::Seq)
+            .one(&self.db)
+            .await?;
+        row.map_or(Ok(Seal::EMPTY), read_seal)
+    }
+
+    /// Every seal of a session, oldest first: what `verify` compares the log with.
+    pub async fn seals(&self, session: SessionId) -> Result<Vec<Seal>, StoreError> {
+        let rows = seal::Entity::find()
+            .filter(seal::Column::SessionId.eq(session.uuid()))
+            .order_by_asc(seal::Column::Seq)
+            .all(&self.db)
+            .await?;
+        rows.into_iter().map(read_seal).collect()
+    }
+}
+
+fn corrupt(what: &str, row: &rune::Model) -> StoreError {
+    StoreError::Unusable(format!("rune {} of session {} has no valid {what}", row.seq, SessionId::from(row.session_id)))
+}
+
+fn read_seal(row: seal::Model) -> Result<Seal, StoreError> {
+    let hash = Hash::from_slice(&row.hash);
+    let hash = hash.ok_or_else(|| StoreError::Unusable(format!("the seal at {} is not a hash", row.seq)))?;
+    Ok(Seal { seq: row.seq, hash })
+}
+
+fn read(row: rune::Model) -> Result<Rune, StoreError> {
+    let kind = Kind::ALL.into_iter().find(|k| k.prefix() == row.entity_kind).ok_or_else(|| corrupt("entity", &row))?;
+    let entity = Entity::new(kind, row.entity_id);
+    let by = By::parse(&row.actor_type).ok_or_else(|| corrupt("actor", &row))?;
+    let visibility = Visibility::parse(&row.visibility).ok_or_else(|| corrupt("visibility", &row))?;
+    let moves = Moved::decode_all(&row.moves, entity).ok_or_else(|| corrupt("moves", &row))?;
+    let hash = Hash::from_slice(&row.hash).ok_or_else(|| corrupt("hash", &row))?;
+    let payload = serde_json::value::RawValue::from_string(row.payload.clone()).map_err(|_| corrupt("payload", &row))?;
+    Ok(Rune {
+        id: RuneId::from(row.id),
+        session_id: SessionId::from(row.session_id),
+        seq: row.seq,
+        kind: row.kind,
+        entity,
+        agent_id: row.agent_id.map(AgentId::from),
+        turn_id: row.turn_id.map(TurnId::from),
+        actor: Actor::new(by, row.actor_id),
+        visibility,
+        payload,
+        moves,
+        epoch: row.epoch,
+        traceparent: row.traceparent,
+        at_us: row.at_us,
+        hash,
+        command_id: CommandId::from(row.command_id),
+    })
+}

@@ -1,0 +1,27 @@
+//! Timers: set and deleted inside commits, claimed by whichever scheduler comes first.
+
+use crate::connect::Store;
+use crate::entity::timer;
+use crate::error::StoreError;
+use sea_orm::{ConnectionTrait, DbBackend, FromQueryResult, Statement, Value};
+use std::time::Duration;
+
+impl Store {
+    /// Takes up to `limit` due timers for `hold`. Whoever fires one deletes it in the commit that
+    /// does what it was set for; one whose holder dies comes up again when the hold is over.
+    pub async fn claim_timers(&self, hold: Duration, limit: u64) -> Result<Vec<timer::Model>, StoreError> {
+        let now = self.now().await?;
+        let until = now + chrono::Duration::from_std(hold).unwrap_or(chrono::Duration::MAX);
+        let claimable = "SELECT id FROM timers WHERE due_at <= $1 AND (claimed_until IS NULL OR claimed_until <= $1) \
+                         ORDER BY due_at LIMIT $3";
+        let (backend, lock) = match self.is_postgres() {
+            true => (DbBackend::Postgres, " FOR UPDATE SKIP LOCKED"),
+            false => (DbBackend::Sqlite, ""),
+        };
+        let sql = format!("UPDATE timers SET claimed_until = $2 WHERE id IN ({claimable}{lock}) RETURNING *");
+        let values: [Value; 3] = [now.into(), until.into(), (limit.min(10_000) as i64).into()];
+        let rows = self.db.query_all_raw(Statement::from_sql_and_values(backend, sql, values)).await?;
+        let timers: Result<Vec<_>, _> = rows.iter().map(|row| timer::Model::from_query_result(row, "")).collect();
+        Ok(timers?)
+    }
+}

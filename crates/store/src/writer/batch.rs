@@ -1,0 +1,135 @@
+//! Which waiting commits may share a transaction.
+//!
+//! Two that touch the same row may not (the second must see what the first made of it), and no
+//! commit may overtake an earlier one that touches a row of its own.
+
+use crate::commit::Sealed;
+use crate::entity::session;
+use std::collections::{HashMap, VecDeque};
+use uuid::Uuid;
+
+/// Commits in one transaction; beyond this a larger batch no longer helps and delays its first.
+const BATCH_MAX: usize = 256;
+const BATCH_WRITES_MAX: usize = 2_000;
+
+#[derive(Debug)]
+pub(super) struct Queue<J> {
+    waiting: VecDeque<J>,
+}
+
+impl<J> Default for Queue<J> {
+    fn default() -> Self {
+        Queue { waiting: VecDeque::new() }
+    }
+}
+
+impl<J> Queue<J> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    pub(super) fn push(&mut self, job: J) {
+        self.waiting.push_back(job);
+    }
+
+    /// The oldest commits that go together, in order.
+    pub(super) fn take(&mut self, commit: impl Fn(&J) -> &Sealed) -> Vec<J> {
+        if self.waiting.len() == 1 {
+            return self.waiting.drain(..).collect();
+        }
+        let mut seen: HashMap<(usize, Uuid), bool> = HashMap::with_capacity(self.waiting.len() * 3);
+        let mut writes = 0;
+        let mut batch = Vec::new();
+        let mut held = VecDeque::new();
+        for job in self.waiting.drain(..) {
+            let c = commit(&job);
+            let fits = batch.len() < BATCH_MAX && (batch.is_empty() || writes + c.writes.len() <= BATCH_WRITES_MAX);
+            let clear = touched(c).all(|(key, change)| match seen.get(&key) {
+                Some(&changed) => !changed && !change,
+                None => true,
+            });
+            // A commit that is held back still blocks the later ones that touch its rows.
+            for (key, change) in touched(c) {
+                *seen.entry(key).or_insert(false) |= change;
+            }
+            if fits && clear {
+                writes += c.writes.len();
+                batch.push(job);
+            } else {
+                held.push_back(job);
+            }
+        }
+        self.waiting = held;
+        batch
+    }
+}
+
+/// The rows of a commit and whether it changes them. Every commit reads its session.
+fn touched(c: &Sealed) -> impl Iterator<Item = ((usize, Uuid), bool)> {
+    let sessions = std::ptr::from_ref(&*session::TABLE) as usize;
+    let own = std::iter::once(((sessions, c.session.uuid()), false));
+    own.chain(c.writes.iter().map(|w| ((std::ptr::from_ref(w.table) as usize, w.id), w.changes())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit::{Expect, Op, Write};
+    use crate::entity::turn;
+    use instar_core::id::{CommandId, SessionId};
+
+    fn commit(session: u128, row: u128, op: Op) -> Sealed {
+        let write = Write { table: &turn::TABLE, id: Uuid::from_u128(row), expect: Expect::default(), op };
+        Sealed {
+            id: CommandId::from(Uuid::from_u128(row)),
+            session: SessionId::from(Uuid::from_u128(session)),
+            fresh: false,
+            at: Default::default(),
+            writes: vec![write],
+            runes: vec![],
+        }
+    }
+
+    fn update() -> Op {
+        Op::Update { set: vec![], add: 1 }
+    }
+
+    fn rows(batch: &[Sealed]) -> Vec<u128> {
+        batch.iter().map(|c| c.writes[0].id.as_u128()).collect()
+    }
+
+    #[test]
+    fn commits_on_different_rows_go_together_and_on_the_same_row_one_after_another() {
+        let mut q = Queue::default();
+        for (session, row) in [(1, 10), (1, 11), (1, 10), (2, 12), (1, 10)] {
+            q.push(commit(session, row, update()));
+        }
+        assert_eq!(rows(&q.take(|c| c)), [10, 11, 12]);
+        assert_eq!(rows(&q.take(|c| c)), [10]);
+        assert_eq!(rows(&q.take(|c| c)), [10]);
+        assert!(q.is_empty());
+    }
+
+    #[test]
+    fn readers_of_a_row_go_together_but_not_with_its_writer() {
+        let mut q = Queue::default();
+        for op in [Op::Check, Op::Check, update(), Op::Check] {
+            q.push(commit(1, 10, op));
+        }
+        assert_eq!(q.take(|c| c).len(), 2);
+        assert_eq!(q.take(|c| c).len(), 1);
+        assert_eq!(q.take(|c| c).len(), 1);
+    }
+
+    #[test]
+    fn a_batch_has_a_limit_and_loses_nothing() {
+        let mut q = Queue::default();
+        for row in 0..600 {
+            q.push(commit(1, row, update()));
+        }
+        assert_eq!(q.take(|c| c).len(), BATCH_MAX);
+        assert_eq!(q.take(|c| c).len(), BATCH_MAX);
+        assert_eq!(q.take(|c| c).len(), 600 - 2 * BATCH_MAX);
+        assert!(q.is_empty());
+    }
+}

@@ -1,0 +1,105 @@
+//! A short way to write a table that both databases take.
+
+use instar_core::machine::Table as Machine;
+use sea_orm_migration::prelude::*;
+
+/// The types that Instar's columns have.
+#[derive(Clone, Copy)]
+pub(crate) enum Type {
+    Uuid,
+    Text,
+    Int,
+    Time,
+    Json,
+    Bytes,
+}
+
+pub(crate) use Type::*;
+
+fn column(name: &'static str, kind: Type, null: bool) -> ColumnDef {
+    let mut def = ColumnDef::new(name);
+    match kind {
+        Uuid => def.uuid(),
+        Text => def.text(),
+        Int => def.big_integer(),
+        Time => def.timestamp_with_time_zone(),
+        Json => def.json_binary(),
+        Bytes => def.var_binary_none(),
+    };
+    if null { def.null() } else { def.not_null() };
+    def
+}
+
+trait VarBinary {
+    fn var_binary_none(&mut self) -> &mut Self;
+}
+impl VarBinary for ColumnDef {
+    fn var_binary_none(&mut self) -> &mut Self {
+        self.custom("bytea_or_blob")
+    }
+}
+
+/// `status IN ('created', …)` for a machine's states.
+pub fn check(machine: &Machine, column: &str) -> String {
+    let states: Vec<String> = machine.states.iter().map(|s| format!("'{}'", s.token)).collect();
+    format!("{column} IN ({})", states.join(", "))
+}
+
+pub(crate) struct Draft {
+    table: TableCreateStatement,
+    name: &'static str,
+}
+
+/// A table whose primary key is `key`; columns whose name ends in `?` may be null.
+pub(crate) fn table(name: &'static str, key: &[&'static str], columns: &[(&'static str, Type)]) -> Draft {
+    let mut table = Table::create();
+    table.table(name);
+    for (column_name, kind) in columns {
+        let (column_name, null) = match column_name.strip_suffix('?') {
+            Some(name) => (name, true),
+            None => (*column_name, false),
+        };
+        table.col(column(column_name, *kind, null));
+    }
+    let mut primary = Index::create();
+    for k in key {
+        primary.col(*k);
+    }
+    table.primary_key(primary.primary());
+    Draft { table, name }
+}
+
+impl Draft {
+    pub(crate) fn states(mut self, machine: &'static Machine, column: &str) -> Draft {
+        self.table.check(Expr::cust(check(machine, column)));
+        self
+    }
+
+    /// Rows that are updated often keep room on their page, so that an update touches no index.
+    pub(crate) async fn create(self, manager: &SchemaManager<'_>, updated_often: bool) -> Result<(), DbErr> {
+        let postgres = manager.get_database_backend() == sea_orm::DbBackend::Postgres;
+        let sql = match manager.get_database_backend() {
+            sea_orm::DbBackend::Postgres => self.table.to_string(PostgresQueryBuilder).replace("bytea_or_blob", "bytea"),
+            _ => self.table.to_string(SqliteQueryBuilder).replace("bytea_or_blob", "blob"),
+        };
+        manager.get_connection().execute_unprepared(&sql).await?;
+        if postgres && updated_often {
+            let sql = format!("ALTER TABLE {} SET (fillfactor = 70)", self.name);
+            manager.get_connection().execute_unprepared(&sql).await?;
+        }
+        Ok(())
+    }
+}
+
+/// An index, partial when `only` is given; both databases take this form.
+pub(crate) async fn index(
+    manager: &SchemaManager<'_>,
+    name: &str,
+    table: &str,
+    columns: &str,
+    only: Option<&str>,
+) -> Result<(), DbErr> {
+    let only = only.map(|w| format!(" WHERE {w}")).unwrap_or_default();
+    let sql = format!("CREATE INDEX {name} ON {table} ({columns}){only}");
+    manager.get_connection().execute_unprepared(&sql).await.map(drop)
+}

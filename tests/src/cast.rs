@@ -1,0 +1,213 @@
+//! A session, an agent, a turn, a call: made by commits, as services make them.
+
+use anyhow::{Result, bail};
+use chrono::{SubsecRound, Utc};
+use instar_core::id::{AgentId, CallId, SessionId, TurnId};
+use instar_core::machine::{self, Answer as Cell, By, Move, Table as Machine};
+use instar_core::rune::payload::*;
+use instar_core::rune::{Actor, Draft};
+use instar_store::entity::{agent, session, tool_call, turn};
+use instar_store::{Answer, Change, Commit, Landed, Store};
+use serde_json::json;
+use uuid::Uuid;
+
+pub fn fresh<T: From<Uuid>>() -> T {
+    T::from(Uuid::now_v7())
+}
+
+/// A move that the table must allow.
+pub fn mv(machine: &'static Machine, from: Option<&str>, event: &str, by: By) -> Result<Move> {
+    match machine::apply(machine, from, event, by) {
+        Cell::Moves(mv) => Ok(mv),
+        other => bail!("{} from {from:?} by {event}: {other:?}", machine.name),
+    }
+}
+
+pub fn system() -> Actor {
+    Actor::system("test")
+}
+
+pub async fn land(store: &Store, commit: Commit) -> Result<Landed> {
+    match store.commit(commit).await? {
+        Answer::Moved(landed) => Ok(landed),
+        other => bail!("did not land: {other:?}"),
+    }
+}
+
+pub fn session_row(id: SessionId, status: &str) -> session::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    session::Model {
+        id: id.uuid(),
+        namespace: "test".into(),
+        name: None,
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        head_seq: 0,
+        published_seq: 0,
+        sealed_seq: 0,
+        turn_count: 0,
+        root_agent_id: None,
+        config: json!({}),
+        budget: json!({}),
+        created_at: now,
+        updated_at: now,
+    }
+}
+
+pub fn agent_row(id: AgentId, session: SessionId, lifecycle: &str, drive: &str) -> agent::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    agent::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        name: "ada".into(),
+        role: "worker".into(),
+        model: "scripted".into(),
+        lifecycle: lifecycle.into(),
+        drive: drive.into(),
+        epoch: 0,
+        version: 0,
+        owner: None,
+        parent_id: None,
+        nudge_count: 0,
+        last_error: None,
+        config: json!({}),
+        usage: json!({}),
+        created_at: now,
+        updated_at: now,
+    }
+}
+
+pub fn turn_row(id: TurnId, session: SessionId, agent: AgentId, status: &str) -> turn::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    turn::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        agent_id: agent.uuid(),
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        number: 1,
+        cause: "user".into(),
+        attempts: 0,
+        iterations: 0,
+        open_calls: 0,
+        input: json!({}),
+        output: None,
+        usage: json!({}),
+        control: None,
+        error: None,
+        deadline_at: None,
+        traceparent: None,
+        created_at: now,
+        updated_at: now,
+        ended_at: None,
+    }
+}
+
+pub fn call_row(id: CallId, session: SessionId, agent: AgentId, turn: TurnId, status: &str) -> tool_call::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    tool_call::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        agent_id: agent.uuid(),
+        turn_id: Some(turn.uuid()),
+        step_id: None,
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        owner: None,
+        position: 0,
+        name: "echo".into(),
+        provider_call_id: None,
+        arguments: json!({"text": "hi"}),
+        digest: String::new(),
+        effect: "read_only".into(),
+        attempts: 0,
+        approval: None,
+        result_status: None,
+        result: None,
+        expires_at: None,
+        traceparent: None,
+        created_at: now,
+        updated_at: now,
+        ended_at: None,
+    }
+}
+
+/// An active session.
+pub async fn session(store: &Store) -> Result<SessionId> {
+    let id: SessionId = fresh();
+    let table = &machine::session::TABLE;
+    let birth = mv(table, None, "create_session", By::User)?;
+    let active = mv(table, Some("created"), "agent_ready", By::System)?;
+    let mut commit = Commit::new(id, system());
+    commit.bear(&session::TABLE, id, &[birth, active], session_row(id, "active"));
+    commit.rune(Draft::new(id, &SessionCreated { name: None, config: json!(null), root_agent_id: None })?);
+    commit.rune(Draft::new(id, &SessionActivated { root_agent_id: None })?);
+    land(store, commit).await?;
+    Ok(id)
+}
+
+/// An agent that is ready and takes work.
+pub async fn agent(store: &Store, session: SessionId) -> Result<AgentId> {
+    let id: AgentId = fresh();
+    let (life, drive) = (&machine::agent_lifecycle::TABLE, &machine::agent_drive::TABLE);
+    let births = [
+        mv(life, None, "spawn", By::User)?,
+        mv(drive, None, "create", By::User)?,
+        mv(life, Some("spawning"), "init_complete", By::System)?,
+        mv(drive, Some("idle"), "start", By::User)?,
+    ];
+    let mut commit = Commit::new(session, system());
+    commit.bear(&agent::TABLE, id, &births, agent_row(id, session, "idle", "running"));
+    let spawning = AgentSpawning {
+        name: "ada".into(),
+        role: "worker".into(),
+        model: "scripted".into(),
+        parent_id: None,
+        config: json!(null),
+    };
+    commit.rune(Draft::new(id, &spawning)?);
+    commit.rune(Draft::new(id, &AgentReady { tools: vec![] })?);
+    commit.rune(Draft::new(id, &AgentDriveStarted { reason: None, relaunched_from: None })?);
+    land(store, commit).await?;
+    Ok(id)
+}
+
+/// A turn that waits for a worker.
+pub async fn turn(store: &Store, session: SessionId, agent: AgentId) -> Result<TurnId> {
+    let id: TurnId = fresh();
+    let mut commit = Commit::new(session, system());
+    let birth = mv(&machine::turn::TABLE, None, "queue_turn", By::User)?;
+    commit.bear(&turn::TABLE, id, &[birth], turn_row(id, session, agent, "queued"));
+    let queued = TurnQueued { cause: "user".into(), number: 1, message_ids: vec![], input: None };
+    commit.rune(Draft::new(id, &queued)?.agent(agent).turn(id));
+    land(store, commit).await?;
+    Ok(id)
+}
+
+/// The claim of a turn: agent and turn in one commit.
+pub fn claim(session: SessionId, agent: AgentId, turn_id: TurnId, epoch: i64) -> Result<Commit> {
+    let mut commit = Commit::new(session, system()).under_epoch(epoch + 1);
+    let assigned = mv(&machine::agent_lifecycle::TABLE, Some("idle"), "turn_assigned", By::System)?;
+    let started = mv(&machine::turn::TABLE, Some("queued"), "start_turn", By::System)?;
+    commit.change(Change::entity(&session::TABLE, session).expecting("session", "active"));
+    commit.change(
+        Change::entity(&agent::TABLE, agent)
+            .moving(assigned)
+            .expecting("agent_drive", "running")
+            .epoch(epoch)
+            .set(agent::Column::Epoch, epoch + 1),
+    );
+    commit.change(
+        Change::entity(&turn::TABLE, turn_id)
+            .moving(started)
+            .set(turn::Column::Epoch, epoch + 1)
+            .set(turn::Column::Attempts, 1i64),
+    );
+    let told =
+        TurnStarted { attempt: 1, cause: None, input: None, model: None, prompt_epoch: None, worker: None };
+    commit.rune(Draft::new(turn_id, &told)?.agent(agent).turn(turn_id));
+    Ok(commit)
+}

@@ -1,0 +1,50 @@
+//! A fresh store per test, on either backend.
+
+use anyhow::Result;
+use instar_store::{Options, Store};
+use tempfile::TempDir;
+
+/// A store and what must outlive it.
+pub struct Stage {
+    pub store: Store,
+    pub url: String,
+    _folder: Option<TempDir>,
+}
+
+pub async fn postgres() -> Result<Stage> {
+    let url = instar_testkit::postgres::shared().await?;
+    open(url, None).await
+}
+
+pub async fn sqlite() -> Result<Stage> {
+    let folder = tempfile::tempdir()?;
+    let url = format!("sqlite://{}", folder.path().join("instar.db").display());
+    open(url, Some(folder)).await
+}
+
+async fn open(url: String, folder: Option<TempDir>) -> Result<Stage> {
+    Store::migrate(&url).await?;
+    let store = Store::open(Options::new(&url)).await?;
+    Ok(Stage { store, url, _folder: folder })
+}
+
+/// Makes two tests of one body, one per backend.
+#[macro_export]
+macro_rules! on_both {
+    ($($(#[$attr:meta])* $name:ident;)+) => {
+        mod on_sqlite {$(
+            $(#[$attr])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() -> anyhow::Result<()> {
+                super::$name($crate::stage::sqlite().await?).await
+            }
+        )+}
+        mod on_postgres {$(
+            $(#[$attr])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() -> anyhow::Result<()> {
+                super::$name($crate::stage::postgres().await?).await
+            }
+        )+}
+    };
+}

@@ -1,0 +1,128 @@
+//! The transition writer, on both backends.
+
+use anyhow::{Context, Result};
+use instar_core::machine::{self, By};
+use instar_core::rune::Draft;
+use instar_core::rune::payload::*;
+use instar_store::entity::{agent, session, turn};
+use instar_store::{Answer, Change, Commit, StoreError};
+use instar_tests::cast::{self, fresh, land, mv, system};
+use instar_tests::on_both;
+use instar_tests::stage::Stage;
+use sea_orm::EntityTrait;
+
+async fn a_claim_moves_agent_and_turn_in_one_commit_and_a_second_one_changes_nothing(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let s = cast::session(store).await?;
+    let a = cast::agent(store, s).await?;
+    let t = cast::turn(store, s, a).await?;
+    let before = store.runes(s, 0, 100).await?.len() as i64;
+
+    let landed = land(store, cast::claim(s, a, t, 0)?).await?;
+    assert_eq!(landed.first_seq(), before + 1);
+    assert_eq!(landed.runes.len(), 1);
+    let row = agent::Entity::find_by_id(a.uuid()).one(store.db()).await?.context("agent")?;
+    assert_eq!((row.lifecycle.as_str(), row.drive.as_str(), row.epoch), ("running_turn", "running", 1));
+    let row = turn::Entity::find_by_id(t.uuid()).one(store.db()).await?.context("turn")?;
+    assert_eq!((row.status.as_str(), row.epoch, row.attempts), ("streaming", 1, 1));
+
+    let Answer::Found(found) = store.commit(cast::claim(s, a, t, 0)?).await? else { panic!("claimed twice") };
+    let lost = found.iter().find(|f| f.table == "agents").context("agents")?;
+    assert_eq!((lost.states.clone(), lost.epoch), (vec!["running_turn".into(), "running".into()], 1));
+    assert_eq!(store.runes(s, 0, 100).await?.len() as i64, before + 1);
+    let row = session::Entity::find_by_id(s.uuid()).one(store.db()).await?.context("session")?;
+    assert_eq!(row.head_seq, before + 1);
+    Ok(())
+}
+
+async fn runes_read_back_intact_with_their_moves(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let s = cast::session(store).await?;
+    let a = cast::agent(store, s).await?;
+    let t = cast::turn(store, s, a).await?;
+    let commit = cast::claim(s, a, t, 0)?.traced(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()));
+    let command = commit.command_id();
+    let landed = land(store, commit).await?;
+
+    let read = store.read_back(s, command).await?;
+    assert_eq!(read.len(), 1);
+    assert!(read[0].is_intact());
+    assert_eq!(read[0].hash, landed.runes[0].hash);
+    assert_eq!(read[0].epoch, 1);
+    assert!(read[0].traceparent.is_some());
+    let rows: Vec<&str> = read[0].moves.iter().map(|m| m.row.as_str()).collect();
+    assert_eq!(rows, ["L4", "T1"]);
+    assert!(store.runes(s, 0, 100).await?.iter().all(|r| r.is_intact()));
+    Ok(())
+}
+
+async fn a_counter_is_added_to_without_knowing_it(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let s = cast::session(store).await?;
+    let a = cast::agent(store, s).await?;
+    let t = cast::turn(store, s, a).await?;
+    land(store, cast::claim(s, a, t, 0)?).await?;
+    for (n, sum) in [(3, 3), (-1, 2), (-2, 0)] {
+        let mut commit = Commit::new(s, system());
+        let usage = mv(&machine::turn::TABLE, Some("streaming"), "usage_reported", By::System)?;
+        commit.change(Change::entity(&turn::TABLE, t).moving(usage).epoch(1).add(n));
+        commit.rune(Draft::new(t, &TurnUsage { input_tokens: 1, output_tokens: 1, estimated: false })?);
+        assert_eq!(land(store, commit).await?.counter(t.uuid()), Some(sum));
+    }
+    Ok(())
+}
+
+async fn bad_input_is_refused_with_what_is_wrong_and_writes_nothing(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let s = cast::session(store).await?;
+    let a = cast::agent(store, s).await?;
+    let t = cast::turn(store, s, a).await?;
+    let head = store.runes(s, 0, 100).await?.len();
+
+    // A stale epoch.
+    let Answer::Found(found) = store.commit(cast::claim(s, a, t, 7)?).await? else { panic!("stale epoch") };
+    assert_eq!((found[0].table, found[0].epoch), ("agents", 0));
+    // An unknown id, and one of another session.
+    let unknown = store.commit(cast::claim(s, a, fresh(), 0)?).await?;
+    assert!(matches!(unknown, Answer::Absent { table: "turns", .. }), "{unknown:?}");
+    let other = cast::session(store).await?;
+    let foreign = store.commit(cast::claim(other, a, t, 0)?).await?;
+    assert!(matches!(foreign, Answer::Absent { table: "agents", .. }), "{foreign:?}");
+    let nowhere = store.commit(cast::claim(fresh(), a, t, 0)?).await?;
+    assert!(matches!(nowhere, Answer::Absent { .. }), "{nowhere:?}");
+    // A payload over its limit.
+    let mut commit = cast::claim(s, a, t, 0)?;
+    commit.rune(Draft::new(t, &TurnAssistantDelta { content: "x".repeat(600_000), index: 0 })?);
+    let refused = store.commit(commit).await.expect_err("too large");
+    assert!(matches!(refused, StoreError::TooLarge { .. }) && refused.to_string().contains("over the limit"), "{refused}");
+    // A transition without its rune.
+    let mut commit = Commit::new(s, system());
+    let started = mv(&machine::turn::TABLE, Some("queued"), "start_turn", By::System)?;
+    commit.change(Change::entity(&turn::TABLE, t).moving(started));
+    commit.rune(Draft::new(t, &TurnUsage { input_tokens: 1, output_tokens: 1, estimated: false })?);
+    let refused = store.commit(commit).await.expect_err("untold");
+    assert!(refused.to_string().contains("must be told by a rune turn.started"), "{refused}");
+    // A status written past the machine.
+    let mut commit = cast::claim(s, a, t, 0)?;
+    commit.change(Change::new(&turn::TABLE, t.uuid()).set(turn::Column::Status, "completed"));
+    let refused = store.commit(commit).await.expect_err("status");
+    assert!(refused.to_string().contains("written by the transition writer only"), "{refused}");
+    // The same row twice.
+    let mut commit = Commit::new(s, system());
+    let birth = mv(&machine::turn::TABLE, None, "queue_turn", By::User)?;
+    commit.bear(&turn::TABLE, t, &[birth], cast::turn_row(t, s, a, "queued"));
+    commit.rune(Draft::new(t, &TurnQueued { cause: "user".into(), number: 1, message_ids: vec![], input: None })?);
+    assert!(matches!(store.commit(commit).await, Err(StoreError::Duplicate(_))));
+
+    assert_eq!(store.runes(s, 0, 100).await?.len(), head);
+    let row = turn::Entity::find_by_id(t.uuid()).one(store.db()).await?.context("turn")?;
+    assert_eq!((row.status.as_str(), row.version), ("queued", 0));
+    Ok(())
+}
+
+on_both! {
+    a_claim_moves_agent_and_turn_in_one_commit_and_a_second_one_changes_nothing;
+    runes_read_back_intact_with_their_moves;
+    a_counter_is_added_to_without_knowing_it;
+    bad_input_is_refused_with_what_is_wrong_and_writes_nothing;
+}
