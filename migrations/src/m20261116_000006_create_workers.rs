@@ -11,13 +11,7 @@ impl MigrationTrait for Migration {
     }
 
     async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let columns = [
-            ("id", Uuid),
-            ("service", Text),
-            ("lease_until", Time),
-            ("started_at", Time),
-            ("info", Json),
-        ];
+        let columns = [("id", Uuid), ("service", Text), ("lease_until", Time), ("started_at", Time), ("info", Json)];
         table("workers", &["id"], &columns).create(manager, true).await?;
         index(manager, "workers_by_lease", "workers", "lease_until", None).await?;
 

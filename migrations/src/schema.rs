@@ -26,7 +26,11 @@ fn column(name: &'static str, kind: Type, null: bool) -> ColumnDef {
         Json => def.json_binary(),
         Bytes => def.var_binary_none(),
     };
-    if null { def.null() } else { def.not_null() };
+    if null {
+        def.null()
+    } else {
+        def.not_null()
+    };
     def
 }
 
@@ -79,7 +83,9 @@ impl Draft {
     pub(crate) async fn create(self, manager: &SchemaManager<'_>, updated_often: bool) -> Result<(), DbErr> {
         let postgres = manager.get_database_backend() == sea_orm::DbBackend::Postgres;
         let sql = match manager.get_database_backend() {
-            sea_orm::DbBackend::Postgres => self.table.to_string(PostgresQueryBuilder).replace("bytea_or_blob", "bytea"),
+            sea_orm::DbBackend::Postgres => {
+                self.table.to_string(PostgresQueryBuilder).replace("bytea_or_blob", "bytea")
+            }
             _ => self.table.to_string(SqliteQueryBuilder).replace("bytea_or_blob", "blob"),
         };
         manager.get_connection().execute_unprepared(&sql).await?;

@@ -137,7 +137,12 @@ pub fn call_row(id: CallId, session: SessionId, agent: AgentId, turn: TurnId, st
 
 /// An active session.
 pub async fn session(store: &Store) -> Result<SessionId> {
-    let id: SessionId = fresh();
+    let id = fresh();
+    session_with(store, id).await?;
+    Ok(id)
+}
+
+pub async fn session_with(store: &Store, id: SessionId) -> Result<()> {
     let table = &machine::session::TABLE;
     let birth = mv(table, None, "create_session", By::User)?;
     let active = mv(table, Some("created"), "agent_ready", By::System)?;
@@ -146,12 +151,17 @@ pub async fn session(store: &Store) -> Result<SessionId> {
     commit.rune(Draft::new(id, &SessionCreated { name: None, config: json!(null), root_agent_id: None })?);
     commit.rune(Draft::new(id, &SessionActivated { root_agent_id: None })?);
     land(store, commit).await?;
-    Ok(id)
+    Ok(())
 }
 
 /// An agent that is ready and takes work.
 pub async fn agent(store: &Store, session: SessionId) -> Result<AgentId> {
-    let id: AgentId = fresh();
+    let id = fresh();
+    agent_with(store, session, id).await?;
+    Ok(id)
+}
+
+pub async fn agent_with(store: &Store, session: SessionId, id: AgentId) -> Result<()> {
     let (life, drive) = (&machine::agent_lifecycle::TABLE, &machine::agent_drive::TABLE);
     let births = [
         mv(life, None, "spawn", By::User)?,
@@ -172,19 +182,24 @@ pub async fn agent(store: &Store, session: SessionId) -> Result<AgentId> {
     commit.rune(Draft::new(id, &AgentReady { tools: vec![] })?);
     commit.rune(Draft::new(id, &AgentDriveStarted { reason: None, relaunched_from: None })?);
     land(store, commit).await?;
-    Ok(id)
+    Ok(())
 }
 
 /// A turn that waits for a worker.
 pub async fn turn(store: &Store, session: SessionId, agent: AgentId) -> Result<TurnId> {
-    let id: TurnId = fresh();
+    let id = fresh();
+    turn_with(store, session, agent, id).await?;
+    Ok(id)
+}
+
+pub async fn turn_with(store: &Store, session: SessionId, agent: AgentId, id: TurnId) -> Result<()> {
     let mut commit = Commit::new(session, system());
     let birth = mv(&machine::turn::TABLE, None, "queue_turn", By::User)?;
     commit.bear(&turn::TABLE, id, &[birth], turn_row(id, session, agent, "queued"));
     let queued = TurnQueued { cause: "user".into(), number: 1, message_ids: vec![], input: None };
     commit.rune(Draft::new(id, &queued)?.agent(agent).turn(id));
     land(store, commit).await?;
-    Ok(id)
+    Ok(())
 }
 
 /// The claim of a turn: agent and turn in one commit.
@@ -206,8 +221,7 @@ pub fn claim(session: SessionId, agent: AgentId, turn_id: TurnId, epoch: i64) ->
             .set(turn::Column::Epoch, epoch + 1)
             .set(turn::Column::Attempts, 1i64),
     );
-    let told =
-        TurnStarted { attempt: 1, cause: None, input: None, model: None, prompt_epoch: None, worker: None };
+    let told = TurnStarted { attempt: 1, cause: None, input: None, model: None, prompt_epoch: None, worker: None };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent).turn(turn_id));
     Ok(commit)
 }

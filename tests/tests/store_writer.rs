@@ -40,7 +40,8 @@ async fn runes_read_back_intact_with_their_moves(stage: Stage) -> Result<()> {
     let s = cast::session(store).await?;
     let a = cast::agent(store, s).await?;
     let t = cast::turn(store, s, a).await?;
-    let commit = cast::claim(s, a, t, 0)?.traced(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()));
+    let commit =
+        cast::claim(s, a, t, 0)?.traced(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into()));
     let command = commit.command_id();
     let landed = land(store, commit).await?;
 
@@ -94,7 +95,10 @@ async fn bad_input_is_refused_with_what_is_wrong_and_writes_nothing(stage: Stage
     let mut commit = cast::claim(s, a, t, 0)?;
     commit.rune(Draft::new(t, &TurnAssistantDelta { content: "x".repeat(600_000), index: 0 })?);
     let refused = store.commit(commit).await.expect_err("too large");
-    assert!(matches!(refused, StoreError::TooLarge { .. }) && refused.to_string().contains("over the limit"), "{refused}");
+    assert!(
+        matches!(refused, StoreError::TooLarge { .. }) && refused.to_string().contains("over the limit"),
+        "{refused}"
+    );
     // A transition without its rune.
     let mut commit = Commit::new(s, system());
     let started = mv(&machine::turn::TABLE, Some("queued"), "start_turn", By::System)?;

@@ -3,7 +3,7 @@
 //!
 //! Every message can be lost, repeated or reordered, and the outcome is the same: Postgres is the
 //! truth and the bus says where to look. Must not know: the store, machines, services.
-//! async-nats stays inside [`nats`]; nothing of it is in the public API.
+//! async-nats stays inside the module `nats`; nothing of it is in the public API.
 
 mod bus;
 mod consumer;

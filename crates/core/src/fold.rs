@@ -10,14 +10,11 @@ use std::collections::HashMap;
 
 /// A recorded move that history does not bear out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("rune {seq}: {row} moves {entity} from {} to {to}, {fault}", .from.as_deref().unwrap_or("nothing"))]
+#[error("rune {seq}: {} moves {} from {} to {}, {fault}", .moved.row, .moved.entity, .moved.from.as_deref().unwrap_or("nothing"), .moved.to)]
 pub struct Violation {
     pub seq: i64,
-    pub row: String,
-    pub entity: Entity,
-    /// The state that the rune says it started from; `None` for a birth.
-    pub from: Option<String>,
-    pub to: String,
+    /// As the rune has it.
+    pub moved: Box<Moved>,
     pub fault: Fault,
 }
 
@@ -79,14 +76,7 @@ impl States {
 
     /// Takes one recorded move over; the violation says what was wrong with it.
     pub fn step(&mut self, seq: i64, moved: &Moved) -> Result<(), Violation> {
-        let violation = |fault| Violation {
-            seq,
-            row: moved.row.clone(),
-            entity: moved.entity,
-            from: moved.from.clone(),
-            to: moved.to.clone(),
-            fault,
-        };
+        let violation = |fault| Violation { seq, moved: Box::new(moved.clone()), fault };
         let Some(table) = machine::by_row(&moved.row) else { return Err(violation(Fault::NotInTable)) };
         if crate::id::Kind::of_machine(table.name) != Some(moved.entity.kind) {
             return Err(violation(Fault::WrongEntity));
@@ -115,10 +105,7 @@ impl States {
     }
 
     /// Where rows and runes disagree, in both directions.
-    pub fn diff<'a>(
-        &self,
-        rows: impl Iterator<Item = (&'static Table, Entity, &'a str)>,
-    ) -> Vec<Difference> {
+    pub fn diff<'a>(&self, rows: impl Iterator<Item = (&'static Table, Entity, &'a str)>) -> Vec<Difference> {
         let mut unseen = self.map.clone();
         let mut differences = Vec::new();
         for (table, entity, state) in rows {
@@ -178,7 +165,10 @@ mod tests {
         assert_eq!(states.step(1, &birth), Ok(()));
         let bad = states.step(2, &moved("T8", Some("tool_executing"), "streaming")).expect_err("from another state");
         assert_eq!(bad.fault, Fault::OtherState { found: Some("queued") });
-        assert!(bad.to_string().contains("rune 2: T8 moves") && bad.to_string().ends_with("but it was queued"), "{bad}");
+        assert!(
+            bad.to_string().contains("rune 2: T8 moves") && bad.to_string().ends_with("but it was queued"),
+            "{bad}"
+        );
         assert_eq!(states.step(3, &moved("T4", Some("streaming"), "completed")), Ok(()));
         let again = states.step(4, &birth).expect_err("a second birth");
         assert_eq!(again.fault, Fault::OtherState { found: Some("completed") });

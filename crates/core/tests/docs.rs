@@ -13,8 +13,7 @@ fn the_committed_pages_are_what_the_tables_say() {
     for (path, expected) in instar_core::doc::files() {
         let found = std::fs::read_to_string(docs().join(&path)).unwrap_or_default();
         if found != expected {
-            let difference =
-                expected.lines().zip(found.lines().chain(std::iter::repeat(""))).find(|(e, f)| e != f);
+            let difference = expected.lines().zip(found.lines().chain(std::iter::repeat(""))).find(|(e, f)| e != f);
             stale.push(format!("docs/{path}: {difference:?}"));
         }
     }
@@ -27,9 +26,6 @@ fn no_page_of_a_machine_that_is_gone_is_left_behind() {
     let found = std::fs::read_dir(docs().join("machines")).expect("docs/machines: run `cargo xtask docs`");
     for entry in found {
         let name = entry.expect("a readable entry").file_name().into_string().expect("a plain name");
-        assert!(
-            expected.contains(&format!("machines/{name}")),
-            "docs/machines/{name} is not generated: remove it"
-        );
+        assert!(expected.contains(&format!("machines/{name}")), "docs/machines/{name} is not generated: remove it");
     }
 }

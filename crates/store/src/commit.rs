@@ -240,7 +240,13 @@ impl Commit {
     }
 
     /// A new row of an entity: its state columns must be where its births lead.
-    pub fn bear<M>(&mut self, table: &'static Table, entity: impl Into<Entity>, births: &[Move], model: M) -> &mut Commit
+    pub fn bear<M>(
+        &mut self,
+        table: &'static Table,
+        entity: impl Into<Entity>,
+        births: &[Move],
+        model: M,
+    ) -> &mut Commit
     where
         M: ModelTrait + IntoActiveModel<<M::Entity as EntityTrait>::ActiveModel>,
         <M::Entity as EntityTrait>::ActiveModel: ActiveModelTrait<Entity = M::Entity>,
@@ -353,7 +359,8 @@ fn limit(what: &'static str, size: usize, max: usize) -> Result<(), StoreError> 
 
 /// Whether the runes that the move's row names are there.
 fn told(drafts: &[Draft], entity: Entity, mv: &Move) -> Result<(), StoreError> {
-    let has = |kind: &str, of: Option<Entity>| drafts.iter().any(|d| d.kind == kind && of.is_none_or(|e| d.entity == e));
+    let has =
+        |kind: &str, of: Option<Entity>| drafts.iter().any(|d| d.kind == kind && of.is_none_or(|e| d.entity == e));
     let missing = match mv.emit() {
         Emit::Runes(kinds) => kinds.iter().find(|k| !has(k, Some(entity))).copied(),
         Emit::Via(kind) => (!has(kind, None)).then_some(kind),

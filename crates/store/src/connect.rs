@@ -100,7 +100,8 @@ impl Store {
 }
 
 async fn refuse_replica(db: &DatabaseConnection) -> Result<(), StoreError> {
-    let row = db.query_one_raw(sea_orm::Statement::from_string(DbBackend::Postgres, "SELECT pg_is_in_recovery()")).await?;
+    let row =
+        db.query_one_raw(sea_orm::Statement::from_string(DbBackend::Postgres, "SELECT pg_is_in_recovery()")).await?;
     match row.map(|r| r.try_get_by_index::<bool>(0)).transpose()? {
         Some(false) => Ok(()),
         _ => Err(StoreError::Unusable("database.url points at a replica; point it at the primary".into())),

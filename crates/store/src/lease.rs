@@ -77,7 +77,8 @@ impl Store {
     /// Whether a process holds a valid lease.
     pub async fn is_alive(&self, id: WorkerId) -> Result<bool, StoreError> {
         let now = self.now().await?;
-        let row = worker::Entity::find_by_id(id.uuid()).filter(worker::Column::LeaseUntil.gt(now)).one(&self.db).await?;
+        let row =
+            worker::Entity::find_by_id(id.uuid()).filter(worker::Column::LeaseUntil.gt(now)).one(&self.db).await?;
         Ok(row.is_some())
     }
 

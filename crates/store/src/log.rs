@@ -8,9 +8,7 @@ use instar_core::id::{AgentId, CommandId, Entity, Kind, RuneId, SessionId, TurnI
 use instar_core::machine::By;
 use instar_core::rune::{Actor, Hash, Moved, Rune, Seal, Visibility, chain};
 use sea_orm::sea_query::{Expr, ExprTrait};
-use sea_orm::{
-    ActiveValue::Set, ColumnTrait, DbBackend, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Statement,
-};
+use sea_orm::{ActiveValue::Set, ColumnTrait, DbBackend, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Statement};
 use uuid::Uuid;
 
 /// Runes in one page at the most.
@@ -153,7 +151,8 @@ fn read(row: rune::Model) -> Result<Rune, StoreError> {
     let visibility = Visibility::parse(&row.visibility).ok_or_else(|| corrupt("visibility", &row))?;
     let moves = Moved::decode_all(&row.moves, entity).ok_or_else(|| corrupt("moves", &row))?;
     let hash = Hash::from_slice(&row.hash).ok_or_else(|| corrupt("hash", &row))?;
-    let payload = serde_json::value::RawValue::from_string(row.payload.clone()).map_err(|_| corrupt("payload", &row))?;
+    let payload =
+        serde_json::value::RawValue::from_string(row.payload.clone()).map_err(|_| corrupt("payload", &row))?;
     Ok(Rune {
         id: RuneId::from(row.id),
         session_id: SessionId::from(row.session_id),

@@ -32,9 +32,8 @@ impl Table {
         machines: &'static [(&'static str, &'static str)],
         counter: Option<&'static str>,
     ) -> Table {
-        let columns = E::Column::iter()
-            .map(|c| Column { name: c.as_str(), kind: kind(c.def().get_column_type()) })
-            .collect();
+        let columns =
+            E::Column::iter().map(|c| Column { name: c.as_str(), kind: kind(c.def().get_column_type()) }).collect();
         Table { name: E::default().table_name_static(), columns, machines, counter }
     }
 

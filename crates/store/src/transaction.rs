@@ -6,9 +6,7 @@
 
 use crate::connect::Store;
 use crate::error::StoreError;
-use sea_orm::{
-    DatabaseTransaction, SqliteTransactionMode, TransactionOptions, TransactionTrait,
-};
+use sea_orm::{DatabaseTransaction, SqliteTransactionMode, TransactionOptions, TransactionTrait};
 use std::pin::Pin;
 
 /// A transaction's body: its future borrows the transaction.

@@ -149,12 +149,8 @@ fn read(spec: &StreamSpec, config: &Config) -> StreamSpec {
     }
 }
 
-/// Makes sure of a consumer; also says whether it was missing.
-pub(super) async fn consumer(
-    context: &Context,
-    stream: &str,
-    spec: &ConsumerSpec,
-) -> Result<(Consumer<pull::Config>, bool), BusError> {
+/// Makes sure of a consumer; whether it was missing.
+pub(super) async fn consumer(context: &Context, stream: &str, spec: &ConsumerSpec) -> Result<bool, BusError> {
     let mut config = pull_config(spec);
     let found: Result<Consumer<pull::Config>, _> = context.get_consumer_from_stream(&spec.name, stream).await;
     let missing = match found {
@@ -164,7 +160,7 @@ pub(super) async fn consumer(
                 widen(&mut config, &found.cached_info().config);
             }
             if same(&config, &found.cached_info().config) {
-                return Ok((found, false));
+                return Ok(false);
             }
             false
         }
@@ -174,7 +170,7 @@ pub(super) async fn consumer(
         },
     };
     match context.create_consumer_on_stream(config, stream).await {
-        Ok(consumer) => Ok((consumer, missing)),
+        Ok(_) => Ok(missing),
         Err(error) => Err(consumer_error(spec, &error)),
     }
 }

@@ -8,6 +8,7 @@ mod connect;
 mod ensure;
 mod listen;
 mod publisher;
+mod pull;
 mod returns;
 mod source;
 

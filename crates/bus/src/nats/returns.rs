@@ -6,17 +6,16 @@
 //! Must not know: message types.
 
 use async_nats::jetstream::AckKind;
-use async_nats::jetstream::consumer::pull;
 use async_nats::{Client, Subject};
 use bytes::Bytes;
-use futures::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::coop::unconstrained;
+
+use super::pull::Puller;
 
 enum Note {
     Message(Subject, AckKind),
     /// A consumer that is no longer read, with what it had fetched ahead.
-    Buffer(Box<pull::Stream>),
+    Puller(Box<Puller>),
     Barrier(oneshot::Sender<()>),
 }
 
@@ -34,8 +33,8 @@ impl Returns {
         let _ = self.0.send(Note::Message(reply, kind));
     }
 
-    pub(super) fn buffer(&self, messages: pull::Stream) {
-        let _ = self.0.send(Note::Buffer(Box::new(messages)));
+    pub(super) fn puller(&self, puller: Puller) {
+        let _ = self.0.send(Note::Puller(Box::new(puller)));
     }
 
     pub(super) async fn settled(&self) {
@@ -50,11 +49,9 @@ async fn run(client: Client, mut notes: mpsc::UnboundedReceiver<Note>) {
     while let Some(note) = notes.recv().await {
         match note {
             Note::Message(reply, kind) => send(&client, reply, kind).await,
-            Note::Buffer(mut messages) => {
-                while let Some(Some(Ok(message))) = unconstrained(messages.next()).now_or_never() {
-                    if let Some(reply) = message.message.reply {
-                        send(&client, reply, AckKind::Nak(None)).await;
-                    }
+            Note::Puller(puller) => {
+                for reply in puller.close().await {
+                    send(&client, reply, AckKind::Nak(None)).await;
                 }
             }
             Note::Barrier(done) => {

@@ -9,25 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Subject;
-use async_nats::jetstream::consumer::pull::{self, MessagesError, MessagesErrorKind};
 use async_nats::jetstream::{AckKind, Message};
 use bytes::Bytes;
-use futures::StreamExt;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
+use super::pull::{Broken, Puller};
 use super::{Health, Link, backoff, ensure, link_error};
 use crate::consumer::ConsumerSpec;
 use crate::delivery::{self, Decision, Parcel};
 use crate::error::BusError;
 
-/// How long one pull request stays at the server.
-const PULL_EXPIRES: Duration = Duration::from_secs(30);
-
 pub(crate) struct Source {
     link: Arc<Link>,
     spec: ConsumerSpec,
-    messages: Option<pull::Stream>,
+    puller: Option<Puller>,
     health: watch::Receiver<Health>,
     /// The connection this source has already looked after.
     seen: Health,
@@ -38,38 +34,42 @@ impl Source {
     pub(super) async fn open(link: Arc<Link>, spec: ConsumerSpec) -> Result<Self, BusError> {
         let health = link.health.subscribe();
         let seen = *health.borrow();
-        let mut source = Self { link, spec, messages: None, health, seen, failures: 0 };
+        let mut source = Self { link, spec, puller: None, health, seen, failures: 0 };
         source.build(false).await?;
         Ok(source)
     }
 
     pub(crate) async fn next(&mut self) -> Parcel {
         loop {
-            let Some(messages) = self.messages.as_mut() else {
+            let Some(puller) = self.puller.as_mut() else {
                 self.rebuild().await;
                 continue;
             };
             tokio::select! {
-                item = messages.next() => match item {
-                    Some(Ok(message)) => return self.parcel(message),
-                    Some(Err(error)) => self.failed(&error).await,
-                    None => self.abandon("its messages ended"),
+                pulled = puller.next() => match pulled {
+                    Ok(message) => {
+                        self.failures = 0;
+                        return self.parcel(message);
+                    }
+                    Err(broken) => self.failed(broken).await,
                 },
                 _ = self.health.changed() => self.look_after().await,
             }
         }
     }
 
-    async fn failed(&mut self, error: &MessagesError) {
+    async fn failed(&mut self, broken: Broken) {
         if !self.link.connected() {
-            // The client resumes by itself; what it missed shows after the reconnect.
+            // Nothing to rebuild yet; what is missing shows after the reconnect.
             let _ = self.health.wait_for(|health| health.connected).await;
-            self.look_after().await;
-        } else if error.kind() == MessagesErrorKind::MissingHeartbeat {
-            self.link.counters.watchdog_restarts.add(1);
-            self.abandon("it was silent");
-        } else {
-            self.abandon(&error.to_string());
+            return self.look_after().await;
+        }
+        match broken {
+            Broken::Silent => {
+                self.link.counters.watchdog_restarts.add(1);
+                self.abandon("it was silent");
+            }
+            Broken::Ended(reason) => self.abandon(&reason),
         }
     }
 
@@ -79,12 +79,16 @@ impl Source {
         let seen = std::mem::replace(&mut self.seen, now);
         if now.generation != seen.generation {
             // What was fetched belongs to a stream that no longer exists.
-            self.messages = None;
+            self.puller = None;
         } else if now.connected && now.connects != seen.connects {
             let stream = self.link.stream_name(self.spec.role);
             match ensure::consumer(&self.link.context, stream, &self.spec).await {
-                Ok((_, false)) => {}
-                Ok((_, true)) => {
+                Ok(false) => {
+                    if let Some(puller) = &mut self.puller {
+                        puller.forgotten();
+                    }
+                }
+                Ok(true) => {
                     self.link.counters.topology_repairs.add(1);
                     self.abandon("its consumer was missing");
                 }
@@ -95,21 +99,19 @@ impl Source {
 
     fn abandon(&mut self, reason: &str) {
         tracing::warn!(consumer = self.spec.name, reason, "consumer is rebuilt");
-        if let Some(messages) = self.messages.take() {
-            self.link.returns.buffer(messages);
+        if let Some(puller) = self.puller.take() {
+            self.link.returns.puller(puller);
         }
     }
 
     async fn rebuild(&mut self) {
+        // Failures count until a message arrives: one that is rebuilt only to break again must not spin.
         if self.failures > 0 {
             sleep(backoff(self.failures)).await;
         }
-        match self.build(true).await {
-            Ok(()) => self.failures = 0,
-            Err(error) => {
-                self.failures += 1;
-                tracing::warn!(consumer = self.spec.name, %error, "consumer could not be rebuilt yet");
-            }
+        self.failures += 1;
+        if let Err(error) = self.build(true).await {
+            tracing::warn!(consumer = self.spec.name, %error, "consumer could not be rebuilt yet");
         }
     }
 
@@ -117,25 +119,18 @@ impl Source {
         self.link.repair().await?;
         self.seen = *self.health.borrow_and_update();
         let stream = self.link.stream_name(self.spec.role);
-        let (consumer, missing) = ensure::consumer(&self.link.context, stream, &self.spec).await?;
+        let missing = ensure::consumer(&self.link.context, stream, &self.spec).await?;
         if missing && again {
             self.link.counters.topology_repairs.add(1);
         }
-        let messages = consumer
-            .stream()
-            .max_messages_per_batch(self.spec.pull.prefetch.max(1))
-            .expires(PULL_EXPIRES.max(self.spec.pull.silence_max))
-            // The client calls a consumer silent after two missed heartbeats.
-            .heartbeat(self.spec.pull.silence_max / 2)
-            .messages()
-            .await
-            .map_err(|error| link_error("opening a consumer", &error))?;
-        self.messages = Some(messages);
+        let client = self.link.client.clone();
+        self.puller = Some(Puller::open(client, stream, &self.spec.name, &self.spec.pull).await?);
         Ok(())
     }
 
-    fn parcel(&self, message: Message) -> Parcel {
+    fn parcel(&self, message: async_nats::Message) -> Parcel {
         let role = self.spec.role;
+        let message = Message { message, context: self.link.context.clone() };
         let (deliveries, sequence, stored_at) = match message.info() {
             Ok(info) => (
                 u64::try_from(info.delivered).unwrap_or(1),
@@ -164,8 +159,8 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        if let Some(messages) = self.messages.take() {
-            self.link.returns.buffer(messages);
+        if let Some(puller) = self.puller.take() {
+            self.link.returns.puller(puller);
         }
     }
 }

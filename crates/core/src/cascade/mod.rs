@@ -6,11 +6,13 @@
 //!
 //! Order: what must come `Before` a move is carried out completely before it, so that results
 //! precede turns and turns precede agents; what follows `After` waits its turn in a queue, so that
-//! all entities of one cause move before what their moves cause in turn.
+//! all entities of one cause move before what their moves cause in turn. Only a move that has no
+//! rune of its own goes at once with the one whose rune it rides on.
 
 mod list;
 mod pick;
 mod reach;
+mod record;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -18,6 +20,7 @@ mod view;
 pub use list::LIST;
 pub use pick::Pick;
 pub use reach::Reach;
+pub use record::{Entry, record};
 pub use view::{Fact, View};
 
 use crate::id::Entity;
@@ -76,6 +79,15 @@ impl Cascade {
 pub struct Planned {
     pub entity: Entity,
     pub mv: Move,
+    /// The transition that it follows from, by its place in the commit; `None` for the command's own.
+    pub cause: Option<usize>,
+}
+
+impl std::fmt::Display for Planned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Planned { entity, mv, .. } = self;
+        write!(f, "{} {}: {} > {} {entity}", mv.row(), mv.event(), mv.from().unwrap_or("none"), mv.to())
+    }
 }
 
 /// All moves of the commit that this event makes, in commit order. Empty when the event is ignored
@@ -88,7 +100,15 @@ pub fn expand(
     by: By,
 ) -> Result<Vec<Planned>, Refusal> {
     let seen = view::Seen { view, moved: HashMap::new() };
-    let mut plan = Expansion { seen, by, done: HashSet::new(), planned: vec![], queue: VecDeque::new() };
+    let mut plan = Expansion {
+        seen,
+        by,
+        done: HashSet::new(),
+        pending: Vec::new(),
+        planned: Vec::new(),
+        places: Vec::new(),
+        queue: VecDeque::new(),
+    };
     let from = plan.seen.state(table, entity);
     let mv = match apply(table, from, event, by) {
         Answer::Moves(mv) => mv,
@@ -102,26 +122,11 @@ pub fn expand(
         allowed: Vec::new(),
         advice: format!("its consequences reach further than {DEPTH_MAX} entities deep: end the inner ones first"),
     };
-    plan.take(entity, mv, 0).map_err(|Deep| too_deep(&mv))?;
+    plan.take(entity, mv, 0, None).map_err(|Deep| too_deep(&mv))?;
     while let Some(effect) = plan.queue.pop_front() {
         plan.follow(effect).map_err(|Deep| too_deep(&mv))?;
     }
-    Ok(plan.planned)
-}
-
-/// The first move that no rune of the commit would carry: its event cannot be raised by itself.
-pub fn uncarried(planned: &[Planned]) -> Option<&Planned> {
-    let emits = |wanted: Option<&str>| {
-        planned.iter().any(|p| match p.mv.emit() {
-            Emit::Runes(kinds) => wanted.is_none_or(|kind| kinds.contains(&kind)),
-            Emit::Via(_) | Emit::Silent => false,
-        })
-    };
-    planned.iter().find(|p| match p.mv.emit() {
-        Emit::Runes(_) => false,
-        Emit::Via(kind) => !emits(Some(kind)),
-        Emit::Silent => !emits(None),
-    })
+    Ok(plan.finish())
 }
 
 /// By row id, because every move of every commit asks.
@@ -146,6 +151,7 @@ struct Effect {
     target: Entity,
     table: &'static Table,
     depth: usize,
+    ticket: usize,
 }
 
 struct Expansion<'a> {
@@ -153,29 +159,48 @@ struct Expansion<'a> {
     by: By,
     /// Each entity makes each row once, which is also why this ends.
     done: HashSet<(Entity, &'static str)>,
+    /// About to move: what comes before such a move must not move the same entity.
+    pending: Vec<(&'static str, Entity)>,
+    /// With the ticket of each move's cause: what comes before its cause has no place to name yet.
     planned: Vec<Planned>,
+    /// By ticket, the place in the commit.
+    places: Vec<usize>,
     queue: VecDeque<Effect>,
 }
 
 impl Expansion<'_> {
-    fn take(&mut self, entity: Entity, mv: Move, depth: usize) -> Result<(), Deep> {
+    fn take(&mut self, entity: Entity, mv: Move, depth: usize, cause: Option<usize>) -> Result<(), Deep> {
         if depth > DEPTH_MAX {
             return Err(Deep);
         }
         if !self.done.insert((entity, mv.row())) {
             return Ok(());
         }
-        for effect in self.effects(entity, &mv, depth, Order::Before) {
+        let ticket = self.places.len();
+        self.places.push(0);
+        self.pending.push((mv.machine(), entity));
+        for effect in self.effects(entity, &mv, depth, ticket, Order::Before) {
             self.follow(effect)?;
         }
-        self.planned.push(Planned { entity, mv });
+        self.pending.pop();
+        self.places[ticket] = self.planned.len();
+        self.planned.push(Planned { entity, mv, cause });
         self.seen.moved.insert((mv.machine(), entity), mv.to());
-        let after = self.effects(entity, &mv, depth, Order::After);
-        self.queue.extend(after);
+        for effect in self.effects(entity, &mv, depth, ticket, Order::After) {
+            // What has no rune of its own rides on this one, and must not be overtaken by a move
+            // that comes in a later rune.
+            let free = !self.pending.contains(&(effect.table.name, effect.target));
+            match self.answer(&effect).filter(|_| free) {
+                Some(rider) if rides(&rider, &mv) => {
+                    self.take(effect.target, rider, effect.depth, Some(ticket))?;
+                }
+                _ => self.queue.push_back(effect),
+            }
+        }
         Ok(())
     }
 
-    fn effects(&self, cause: Entity, mv: &Move, depth: usize, order: Order) -> Vec<Effect> {
+    fn effects(&self, cause: Entity, mv: &Move, depth: usize, ticket: usize, order: Order) -> Vec<Effect> {
         let mut effects = Vec::new();
         let of_row = INDEX.get(mv.row()).map_or(&[][..], Vec::as_slice);
         for cascade in of_row.iter().filter(|c| c.order == order && c.is_caused_by(mv)) {
@@ -186,31 +211,52 @@ impl Expansion<'_> {
             };
             if applies {
                 let table = cascade.reach.table().unwrap_or(mv.table());
+                let (row, depth) = (mv.row(), depth + 1);
                 let targets = self.seen.related(cause, cascade.reach).into_iter();
-                let effect = |target| Effect { cascade, row: mv.row(), cause, target, table, depth: depth + 1 };
-                effects.extend(targets.map(effect));
+                effects.extend(targets.map(|target| Effect { cascade, row, cause, target, table, depth, ticket }));
             }
         }
         effects
     }
 
-    fn follow(&mut self, effect: Effect) -> Result<(), Deep> {
-        let Effect { cascade, row, cause, target, table, depth } = effect;
+    /// The move that an effect makes as things stand now.
+    fn answer(&self, effect: &Effect) -> Option<Move> {
+        let Effect { cascade, row, cause, target, table, .. } = *effect;
         if let When::Target(fact) = cascade.when
             && !self.seen.view.fact(target, fact)
         {
-            return Ok(());
+            return None;
         }
         let event = match cascade.raise {
-            Raise::Event(event) => Some(event),
-            Raise::Pick(pick) => pick.choose(&self.seen, &pick::Asked { row, cause, target }),
+            Raise::Event(event) => event,
+            Raise::Pick(pick) => pick.choose(&self.seen, &pick::Asked { row, cause, target })?,
         };
-        let Some(event) = event else { return Ok(()) };
         let by = voice(table, event, self.by);
         match apply(table, self.seen.state(table, target), event, by) {
-            Answer::Moves(mv) => self.take(target, mv, depth),
-            Answer::Ignored { .. } | Answer::Refused(_) => Ok(()),
+            Answer::Moves(mv) => Some(mv),
+            Answer::Ignored { .. } | Answer::Refused(_) => None,
         }
+    }
+
+    fn follow(&mut self, effect: Effect) -> Result<(), Deep> {
+        match self.answer(&effect) {
+            Some(mv) => self.take(effect.target, mv, effect.depth, Some(effect.ticket)),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(self) -> Vec<Planned> {
+        let place = |ticket: usize| self.places[ticket];
+        self.planned.iter().map(|p| Planned { cause: p.cause.map(place), ..*p }).collect()
+    }
+}
+
+/// Whether a consequence has no rune of its own but that of its cause.
+fn rides(rider: &Move, cause: &Move) -> bool {
+    match (rider.emit(), cause.emit()) {
+        (Emit::Via(kind), Emit::Runes(kinds)) => kinds.last() == Some(&kind),
+        (Emit::Silent, Emit::Runes(_)) => true,
+        _ => false,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where a guard decides which event follows: facts are gathered here, [`decide`] decides.
 
-use super::view::{Fact, Seen};
 use super::Reach;
+use super::view::{Fact, Seen};
 use crate::decide::{self, HopPhase};
 use crate::id::Entity;
 use crate::machine::{Phase, agent_lifecycle, asset, hop, plan, task, tool_call, tool_step, turn};
@@ -80,11 +80,13 @@ impl Pick {
         let view = seen.view;
         match self {
             Pick::DriveBirth => Some(if view.fact(cause, Fact::Loaded) { "load" } else { "create" }),
-            Pick::AgentAfterTurn => {
-                [(Fact::KillPending, "kill"), (Fact::ParentEnded, "parent_closed"), (Fact::BudgetTerminates, "budget_exhausted")]
-                    .into_iter()
-                    .find_map(|(fact, event)| view.fact(target, fact).then_some(event))
-            }
+            Pick::AgentAfterTurn => [
+                (Fact::KillPending, "kill"),
+                (Fact::ParentEnded, "parent_closed"),
+                (Fact::BudgetTerminates, "budget_exhausted"),
+            ]
+            .into_iter()
+            .find_map(|(fact, event)| view.fact(target, fact).then_some(event)),
             Pick::NextTurn => agent_lives(seen, cause).then_some("queue_turn"),
             Pick::Gate => view.gate(target).map(|call| decide::gate(call).event.token()),
             Pick::CallAfterCrash => {

@@ -36,8 +36,9 @@ pub fn budget_exhausted(
         (State::RunningTurn, _) | (State::Idle, OnBudget::Terminate) => {
             Some(AgentEvent::Lifecycle(agent_lifecycle::Event::BudgetExhausted))
         }
-        (State::Idle, OnBudget::Stop) => (drive == agent_drive::State::Running)
-            .then_some(AgentEvent::Drive(agent_drive::Event::BudgetExhausted)),
+        (State::Idle, OnBudget::Stop) => {
+            (drive == agent_drive::State::Running).then_some(AgentEvent::Drive(agent_drive::Event::BudgetExhausted))
+        }
         (State::Spawning | State::Terminated | State::Failed, _) => None,
     }
 }

@@ -142,10 +142,7 @@ mod tests {
         for spec in [Inherit, Always, Never] {
             for policy_override in [Inherit, Always, Never] {
                 let event = gate(call(true, spec, policy_override, ReadOnly)).event;
-                assert!(
-                    matches!(event, Event::PolicyDenied | Event::RequiresApproval),
-                    "{spec:?} {policy_override:?}"
-                );
+                assert!(matches!(event, Event::PolicyDenied | Event::RequiresApproval), "{spec:?} {policy_override:?}");
             }
         }
     }

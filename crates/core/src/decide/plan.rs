@@ -59,12 +59,7 @@ mod tests {
         let cases = [
             (Tasks { completed: 1, runnable: 1, ..none }, Ended::Completed, false, Some(TaskCompleted)),
             (Tasks { completed: 1, running: 1, ..none }, Ended::Completed, false, Some(TaskCompleted)),
-            (
-                Tasks { completed: 1, assigned: 1, blocked: 1, ..none },
-                Ended::Completed,
-                false,
-                Some(TaskCompleted),
-            ),
+            (Tasks { completed: 1, assigned: 1, blocked: 1, ..none }, Ended::Completed, false, Some(TaskCompleted)),
             (Tasks { failed: 1, running: 1, ..none }, Ended::Failed, false, None),
             (Tasks { blocked: 1, running: 1, ..none }, Ended::Blocked, false, None),
             (Tasks { cancelled: 1, runnable: 1, ..none }, Ended::Cancelled, false, None),

@@ -120,10 +120,7 @@ mod tests {
             }
         }
         let drive = matrix(&crate::machine::agent_drive::TABLE);
-        assert!(
-            drive.contains("| `stop` | | D16 ignored | D6 → stopped | D16 ignored | D16 ignored | |"),
-            "{drive}"
-        );
+        assert!(drive.contains("| `stop` | | D16 ignored | D6 → stopped | D16 ignored | D16 ignored | |"), "{drive}");
     }
 
     #[test]

@@ -29,13 +29,7 @@ fn row(kind: &KindInfo) -> String {
     let emitted = row_ids(|row| matches!(row.emit, Emit::Runes(kinds) if kinds.contains(&kind.token)));
     let carried = row_ids(|row| row.emit == Emit::Via(kind.token));
     let emitted = if kind.standalone { "beside the machines".to_owned() } else { emitted.join(", ") };
-    let cells = [
-        &code(kind.token),
-        kind.visibility.token(),
-        &codes(required),
-        &codes(optional),
-        &emitted,
-        &carried.join(", "),
-    ];
+    let cells =
+        [&code(kind.token), kind.visibility.token(), &codes(required), &codes(optional), &emitted, &carried.join(", ")];
     line(&cells)
 }

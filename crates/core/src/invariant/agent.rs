@@ -1,10 +1,10 @@
 //! Agents and those who act: pairs of states, epochs, actors.
 
-use super::{ACTOR, EPOCH, PAIR, Report};
+use super::{ACTOR, EPOCH, PAIR, Report, rows};
 use crate::coordination::pair_allowed;
 use crate::fold::States;
 use crate::id::{AgentId, Entity, Kind};
-use crate::machine::{By, agent_drive, agent_lifecycle, restore};
+use crate::machine::{By, agent_drive, agent_lifecycle};
 use crate::rune::Rune;
 use std::collections::{BTreeSet, HashMap};
 
@@ -23,7 +23,11 @@ impl Watch {
     pub(super) fn after(&mut self, rune: &Rune, states: &States, report: &mut Report) {
         self.epoch(rune, states, report);
         if rune.actor.id.is_empty() {
-            report.fire(&ACTOR, rune.seq, format!("{} was done by a {} without a name", rune.kind, rune.actor.by.token()));
+            report.fire(
+                &ACTOR,
+                rune.seq,
+                format!("{} was done by a {} without a name", rune.kind, rune.actor.by.token()),
+            );
         }
         if !self.actors.contains(&rune.actor.by) {
             self.actors.push(rune.actor.by);
@@ -32,9 +36,8 @@ impl Watch {
             if moved.entity.kind == Kind::Agent {
                 self.touched.insert(moved.entity);
             }
-            if let Some(mv) = restore(&moved.row, moved.from.as_deref(), &moved.to) {
-                let table = mv.table();
-                self.may.extend(table.event(mv.event()).map_or(&[][..], |e| table.events[e as usize].by));
+            for (table, row) in rows(moved) {
+                self.may.extend(table.events[row.event as usize].by);
                 self.judged = true;
             }
         }

@@ -18,7 +18,8 @@ mod turn;
 
 use crate::fold::States;
 use crate::id::CommandId;
-use crate::rune::{Rune, Seal};
+use crate::machine::{Row, Table, by_row};
+use crate::rune::{Moved, Rune, Seal};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,6 +110,23 @@ pub fn check(runes: &[Rune], scope: Scope) -> Vec<Violation> {
     let mut checker = Checker::new(scope.start, scope.seals);
     runes.iter().for_each(|rune| checker.push(rune));
     checker.finish(complete)
+}
+
+/// Rows of a table that a recorded move may have been: where an id has rows for several events,
+/// the record does not tell them apart.
+fn rows(moved: &Moved) -> impl Iterator<Item = (&'static Table, &'static Row)> {
+    let fits = move |table: &'static Table| {
+        let to = table.state(&moved.to);
+        let from = moved.from.as_deref().map(|from| table.state(from));
+        table.rows.iter().filter(move |row| {
+            row.id == moved.row
+                && match from {
+                    Some(from) => from.is_some_and(|f| row.from.contains(&f)) && row.to.or(from) == to,
+                    None => row.from.is_empty() && row.to == to,
+                }
+        })
+    };
+    by_row(&moved.row).into_iter().flat_map(move |table| fits(table).map(move |row| (table, row)))
 }
 
 /// Collects violations; the watches below only fill it.

@@ -1,0 +1,364 @@
+//! A checker is checked by faults: each one must fire its own invariant and no other.
+
+use super::*;
+use crate::id::{AgentId, Entity, Kind, RuneId, SessionId};
+use crate::machine::By;
+use crate::rune::sample::sample;
+use crate::rune::{Actor, Draft, chain};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+const fn entity(kind: Kind, id: u128) -> Entity {
+    Entity::new(kind, Uuid::from_u128(id))
+}
+const SESSION: Entity = entity(Kind::Session, 1);
+const AGENT: Entity = entity(Kind::Agent, 2);
+const TURN: Entity = entity(Kind::Turn, 3);
+const NEXT: Entity = entity(Kind::Turn, 4);
+const CALL: Entity = entity(Kind::ToolCall, 5);
+const MISSION: Entity = entity(Kind::Mission, 6);
+const HOP: Entity = entity(Kind::Hop, 7);
+const STEP: Entity = entity(Kind::ToolStep, 8);
+
+/// A rune before its envelope is closed, so that faults are hashed along with the rest.
+#[derive(Clone)]
+struct Plain {
+    kind: String,
+    entity: Entity,
+    payload: String,
+    moves: Vec<Moved>,
+    by: By,
+    actor: &'static str,
+    epoch: i64,
+    commit: u128,
+    session: Entity,
+}
+
+#[derive(Clone, Default)]
+struct Log {
+    plain: Vec<Plain>,
+    commits: u128,
+}
+
+impl Log {
+    /// A commit of one rune; moves are written `row entity from>to`, a birth has nothing before `>`.
+    fn add(&mut self, by: By, kind: &str, entity: Entity, moves: &[(&str, Entity, &str)]) -> &mut Plain {
+        self.commits += 1;
+        self.more(by, kind, entity, moves)
+    }
+
+    /// Another rune of the same commit.
+    fn more(&mut self, by: By, kind: &str, entity: Entity, moves: &[(&str, Entity, &str)]) -> &mut Plain {
+        let moved = |(row, entity, states): &(&str, Entity, &str)| {
+            let (from, to) = states.split_once('>').expect("two states");
+            Moved { row: (*row).into(), entity: *entity, from: (!from.is_empty()).then(|| from.into()), to: to.into() }
+        };
+        let payload = sample(kind).unwrap_or("{}").to_owned();
+        let moves = moves.iter().map(moved).collect();
+        let (kind, commit) = (kind.to_owned(), self.commits);
+        self.plain.push(Plain { kind, entity, payload, moves, by, actor: "test", epoch: 1, commit, session: SESSION });
+        self.plain.last_mut().expect("just pushed")
+    }
+
+    fn runes(&self) -> Vec<Rune> {
+        let close = |(i, p): (usize, &Plain)| {
+            let id = RuneId::from(Uuid::from_u128(100 + i as u128));
+            let session_id = SessionId::from(p.session.id);
+            let payload = RawValue::from_string(p.payload.clone()).expect("JSON");
+            let mut draft = Draft::raw(&p.kind, p.entity, payload).expect("a kind");
+            draft.moves = p.moves.clone();
+            draft.agent_id =
+                matches!(p.entity.kind, Kind::Agent | Kind::Turn | Kind::ToolCall).then(|| AgentId::from(AGENT.id));
+            let actor = Actor::new(p.by, p.actor);
+            let command_id = CommandId::from(Uuid::from_u128(p.commit));
+            Rune {
+                hash: draft.hash(id, session_id, &actor, p.epoch, None, 0, command_id),
+                id,
+                session_id,
+                seq: i as i64 + 1,
+                kind: p.kind.clone(),
+                entity: p.entity,
+                agent_id: draft.agent_id,
+                turn_id: None,
+                actor,
+                visibility: draft.visibility,
+                payload: draft.payload,
+                moves: draft.moves,
+                epoch: p.epoch,
+                traceparent: None,
+                at_us: 0,
+                command_id,
+            }
+        };
+        self.plain.iter().enumerate().map(close).collect()
+    }
+
+    fn find(&mut self, kind: &str) -> &mut Plain {
+        self.plain.iter_mut().find(|p| p.kind == kind).expect("a rune of this kind")
+    }
+
+    fn at(&self, kind: &str) -> usize {
+        self.plain.iter().position(|p| p.kind == kind).expect("a rune of this kind")
+    }
+}
+
+fn number(n: i64) -> String {
+    format!(r#"{{"cause":"user","number":{n}}}"#)
+}
+
+/// An agent works through a turn with one approved call.
+fn opened() -> Log {
+    let mut log = Log::default();
+    log.add(By::User, "session.created", SESSION, &[("S1", SESSION, ">created")]);
+    log.more(By::User, "agent.spawning", AGENT, &[("L1", AGENT, ">spawning"), ("D1", AGENT, ">idle")]);
+    log.add(By::System, "agent.ready", AGENT, &[("L2", AGENT, "spawning>idle")]);
+    log.more(By::System, "session.activated", SESSION, &[("S3", SESSION, "created>active")]);
+    log.add(By::User, "agent.message_received", AGENT, &[]);
+    log.more(By::User, "agent.drive_started", AGENT, &[("D4", AGENT, "idle>running")]);
+    log.more(By::User, "turn.queued", TURN, &[("T26", TURN, ">queued")]).payload = number(1);
+    let started =
+        [("T1", TURN, "queued>streaming"), ("L4", AGENT, "idle>running_turn"), ("S4", SESSION, "active>active")];
+    log.add(By::System, "turn.started", TURN, &started);
+    log.add(By::Agent, "turn.tool_calls_received", TURN, &[("T3", TURN, "streaming>tool_executing")]);
+    log.more(By::Agent, "tool.call", CALL, &[("C1", CALL, ">pending_call")]);
+    let asked = log.more(By::Agent, "tool.approval_requested", CALL, &[("C2", CALL, "pending_call>awaiting_approval")]);
+    asked.payload = r#"{"policy_reason":"asks","digest":"d1"}"#.into();
+    let approved = log.add(By::User, "tool.approved", CALL, &[("C5", CALL, "awaiting_approval>executing")]);
+    approved.payload = r#"{"approver":"key","digest":"d1"}"#.into();
+    log.add(By::System, "tool.started", CALL, &[("C22", CALL, "executing>executing")]);
+    log.add(By::System, "tool.result", CALL, &[("C9", CALL, "executing>completed_result")]);
+    log.more(By::System, "turn.tools_finished", TURN, &[("T8", TURN, "tool_executing>streaming")]);
+    log
+}
+
+/// The turn ends, a mission gets a hop with a step, everything is closed.
+fn closed(mut log: Log) -> Log {
+    log.add(By::Agent, "turn.assistant_final", TURN, &[]);
+    let done =
+        [("T4", TURN, "streaming>completed"), ("L5", AGENT, "running_turn>idle"), ("S5", SESSION, "active>active")];
+    log.more(By::Agent, "turn.completed", TURN, &done);
+    log.more(By::Agent, "turn.queued", NEXT, &[("T26", NEXT, ">queued")]).payload = number(2);
+    log.add(By::Agent, "mission.proposed", MISSION, &[("M1", MISSION, ">AWAITING_APPROVAL")]);
+    log.add(By::User, "mission.approved", MISSION, &[("M2", MISSION, "AWAITING_APPROVAL>IN_PROGRESS")]);
+    log.add(By::User, "hop.plan_proposed", HOP, &[("H2", HOP, ">HOP_PLAN_PROPOSED")]).payload =
+        format!(r#"{{"mission_id":"{MISSION}","name":"leg"}}"#);
+    log.add(By::User, "hop.plan_approved", HOP, &[("H4", HOP, "HOP_PLAN_PROPOSED>HOP_PLAN_READY")]);
+    log.add(By::Agent, "hop.impl_started", HOP, &[("H9", HOP, "HOP_PLAN_READY>HOP_IMPL_STARTED")]);
+    log.add(By::Agent, "step.created", STEP, &[("ST1", STEP, ">AWAITING_CONFIGURATION")]).payload =
+        format!(r#"{{"hop_id":"{HOP}","sequence_order":1}}"#);
+    log.add(By::User, "session.closing", SESSION, &[("S9", SESSION, "active>closing")]);
+    log.more(By::User, "turn.interrupted", NEXT, &[("T28", NEXT, "queued>interrupted")]);
+    let ended = [("L17", AGENT, "idle>terminated"), ("D23", AGENT, "running>stopped")];
+    log.more(By::User, "agent.terminated", AGENT, &ended);
+    log.more(By::User, "mission.cancelled", MISSION, &[("M19", MISSION, "IN_PROGRESS>CANCELLED")]);
+    log.more(By::User, "hop.cancelled", HOP, &[("H25", HOP, "HOP_IMPL_STARTED>CANCELLED")]);
+    log.more(By::User, "step.cancelled", STEP, &[("ST9", STEP, "AWAITING_CONFIGURATION>CANCELLED")]);
+    log.add(By::System, "session.closed", SESSION, &[("S16", SESSION, "closing>closed")]);
+    log
+}
+
+fn ids(runes: &[Rune], complete: bool) -> Vec<&'static str> {
+    let found = check(runes, Scope { complete, ..Scope::default() });
+    found.iter().map(|v| v.id).collect()
+}
+
+#[test]
+fn a_clean_log_fires_nothing() {
+    let runes = closed(opened()).runes();
+    let seals = vec![
+        chain(Seal::EMPTY, runes[..5].iter().map(|r| (r.seq, r.hash))).expect("no gap"),
+        chain(Seal::EMPTY, runes.iter().map(|r| (r.seq, r.hash))).expect("no gap"),
+    ];
+    let found = check(&runes, Scope { seals, complete: true, ..Scope::default() });
+    assert_eq!(found, vec![]);
+}
+
+/// A fault planted in a clean log, and whether the log counts as complete.
+fn planted(id: &str) -> (Vec<Rune>, bool) {
+    let mut log = opened();
+    let whole = |log: Log| (closed(log).runes(), true);
+    match id {
+        "INV-EVENTID-MONOTONIC" => {
+            let (mut runes, complete) = whole(log);
+            runes.iter_mut().skip(4).for_each(|r| r.seq -= 1);
+            (runes, complete)
+        }
+        "INV-SEGMENT-CONTIGUOUS" => {
+            let (mut runes, complete) = whole(log);
+            runes.iter_mut().skip(4).for_each(|r| r.seq += 1);
+            (runes, complete)
+        }
+        "INV-HASH" => {
+            let (mut runes, complete) = whole(log);
+            runes[4].at_us += 1;
+            (runes, complete)
+        }
+        "INV-RUNE-KIND" => {
+            log.find("turn.started").payload = "{}".into();
+            whole(log)
+        }
+        "INV-CLOSED-LAST" => {
+            let mut log = closed(log);
+            log.add(By::User, "session.config", SESSION, &[]);
+            (log.runes(), true)
+        }
+        "INV-TABLE" => {
+            log.add(By::User, "session.paused", SESSION, &[("S6", SESSION, "paused>paused")]);
+            log.add(By::User, "session.resumed", SESSION, &[("S10", SESSION, "paused>active")]);
+            whole(log)
+        }
+        "INV-ACTOR" => {
+            log.find("tool.approved").by = By::Agent;
+            whole(log)
+        }
+        "INV-PAIR" => {
+            log.add(By::System, "agent.drive_idled", AGENT, &[("D5", AGENT, "running>idle")]);
+            log.add(By::User, "agent.drive_started", AGENT, &[("D3", AGENT, "idle>running")]);
+            whole(log)
+        }
+        "INV-COORDINATION" => {
+            // A mission that is cancelled leaves its hop as it was.
+            let mut log = closed(log);
+            let cut = log.at("hop.cancelled");
+            log.plain.drain(cut..cut + 2);
+            (log.runes(), true)
+        }
+        "INV-EPOCH" => {
+            let mut log = closed(log);
+            log.plain.iter_mut().for_each(|p| p.epoch = 2);
+            log.find("tool.result").epoch = 1;
+            (log.runes(), true)
+        }
+        "INV-TURN-SEQUENTIAL" => {
+            let other = entity(Kind::Turn, 40);
+            log.add(By::User, "turn.queued", other, &[("T26", other, ">queued")]).payload = number(2);
+            log.add(By::System, "turn.started", other, &[("T1", other, "queued>streaming")]);
+            log.add(By::User, "turn.interrupted", other, &[("T5", other, "streaming>interrupted")]);
+            let mut log = closed(log);
+            log.plain
+                .iter_mut()
+                .filter(|p| p.entity == NEXT && p.kind == "turn.queued")
+                .for_each(|p| p.payload = number(3));
+            (log.runes(), true)
+        }
+        "INV-TURN-TERMINAL" => {
+            let mut log = closed(log);
+            let cut = log.at("turn.interrupted");
+            log.plain.remove(cut);
+            (log.runes(), true)
+        }
+        "INV-TURN-ONE-END" => {
+            let mut log = closed(log);
+            let end = log.plain[log.at("turn.completed")].clone();
+            let cut = log.at("mission.proposed");
+            log.plain.insert(cut, Plain { moves: vec![], commit: 1000, ..end });
+            (log.runes(), true)
+        }
+        "INV-TURN-ORDER" => {
+            log.find("turn.queued").payload = number(9);
+            whole(log)
+        }
+        "INV-TOOL-TERMINAL" => {
+            log.add(By::System, "tool.result", CALL, &[]);
+            whole(log)
+        }
+        "INV-TOOL-CALL-BEFORE-RESULT" => {
+            log.add(By::System, "tool.result", entity(Kind::ToolCall, 50), &[]);
+            whole(log)
+        }
+        "INV-TOOL-APPROVAL-BEFORE-EXEC" => {
+            let at = log.at("tool.approved");
+            let early = Plain {
+                kind: "tool.started".into(),
+                payload: r#"{"attempt":1}"#.into(),
+                moves: vec![],
+                commit: 1000,
+                ..log.plain[at].clone()
+            };
+            log.plain.insert(at, early);
+            whole(log)
+        }
+        other => panic!("no fault is planted for {other}"),
+    }
+}
+
+#[test]
+fn every_invariant_fires_alone_for_the_fault_that_breaks_it() {
+    for invariant in LIST.iter().filter(|i| i.id != SEAL.id) {
+        let (runes, complete) = planted(invariant.id);
+        let found = check(&runes, Scope { complete, ..Scope::default() });
+        let fired: Vec<&str> = found.iter().map(|v| v.id).collect();
+        assert_eq!(fired, [invariant.id], "{found:#?}");
+        assert_eq!(found[0].severity, invariant.severity);
+        assert!(found[0].seq > 0 && !found[0].message.is_empty());
+    }
+}
+
+#[test]
+fn a_seal_shows_what_was_changed_removed_or_cut_off() {
+    let mut log = opened();
+    let sealed = log.runes();
+    let seal = chain(Seal::EMPTY, sealed.iter().map(|r| (r.seq, r.hash))).expect("no gap");
+    let scope = || Scope { seals: vec![seal], ..Scope::default() };
+    assert_eq!(check(&sealed, scope()), vec![]);
+    // Rewritten together with its hash: only the chain remembers.
+    log.find("agent.message_received").actor = "somebody else";
+    let fired: Vec<&str> = check(&log.runes(), scope()).iter().map(|v| v.id).collect();
+    assert_eq!(fired, [SEAL.id]);
+    let cut: Vec<&str> = check(&sealed[..sealed.len() - 3], scope()).iter().map(|v| v.id).collect();
+    assert_eq!(cut, [SEAL.id]);
+}
+
+#[test]
+fn what_is_still_open_counts_only_when_the_log_is_complete() {
+    let mut log = opened();
+    let cut = log.at("tool.result");
+    log.plain.truncate(cut);
+    assert_eq!(ids(&log.runes(), false), [""; 0]);
+    assert_eq!(ids(&log.runes(), true), [TURN_TERMINAL.id, TOOL_TERMINAL.id]);
+}
+
+#[test]
+fn an_approval_of_something_else_than_was_asked_shows() {
+    let mut log = opened();
+    log.find("tool.approved").payload = r#"{"approver":"key","digest":"d2"}"#.into();
+    assert_eq!(ids(&log.runes(), false), [APPROVAL_BEFORE_EXEC.id]);
+}
+
+#[test]
+fn a_move_on_the_wrong_kind_and_a_payload_that_is_none_show() {
+    let mut log = opened();
+    log.find("tool.started").kind = "tool.progress".into();
+    log.find("tool.progress").payload = r#"{"chunk":"x"}"#.into();
+    assert_eq!(ids(&log.runes(), false), [RUNE_KIND.id]);
+    let mut runes = opened().runes();
+    runes[4].kind = "agent.confused".into();
+    assert_eq!(ids(&runes, false), [HASH.id, RUNE_KIND.id]);
+}
+
+#[test]
+fn steps_that_do_not_fit_their_hop_show_at_the_end_of_the_commit() {
+    let mut log = closed(opened());
+    let cut = log.at("step.cancelled");
+    log.plain.remove(cut);
+    assert_eq!(ids(&log.runes(), true), [COORDINATION.id]);
+}
+
+#[test]
+fn a_rune_of_another_session_and_an_actor_without_a_name_show() {
+    let mut log = opened();
+    log.find("turn.started").session = entity(Kind::Session, 99);
+    assert_eq!(ids(&log.runes(), false), [MONOTONIC.id]);
+    let mut log = opened();
+    log.find("turn.started").actor = "";
+    assert_eq!(ids(&log.runes(), false), [ACTOR.id]);
+}
+
+#[test]
+fn a_checker_can_be_asked_while_it_reads() {
+    let mut checker = Checker::new(Seal::EMPTY, vec![]);
+    let (runes, _) = planted("INV-TOOL-TERMINAL");
+    runes.iter().for_each(|rune| checker.push(rune));
+    assert_eq!(checker.found().len(), 1);
+    assert!(checker.states().len() > 5);
+}

@@ -28,8 +28,12 @@ impl Watch {
             "tool.result" => {
                 self.asked.remove(&call);
                 match phase(states, call) {
-                    None => report.fire(&CALL_BEFORE_RESULT, rune.seq, format!("a result of {call}, which was never made")),
-                    Some(Phase::Terminal) => report.fire(&TOOL_TERMINAL, rune.seq, format!("a second result of {call}")),
+                    None => {
+                        report.fire(&CALL_BEFORE_RESULT, rune.seq, format!("a result of {call}, which was never made"))
+                    }
+                    Some(Phase::Terminal) => {
+                        report.fire(&TOOL_TERMINAL, rune.seq, format!("a second result of {call}"))
+                    }
                     Some(_) => {}
                 }
             }
@@ -40,7 +44,8 @@ impl Watch {
                 }
             }
             "tool.approved" => {
-                let given = serde_json::from_str::<ToolApproved>(rune.payload.get()).ok().and_then(|given| given.digest);
+                let given =
+                    serde_json::from_str::<ToolApproved>(rune.payload.get()).ok().and_then(|given| given.digest);
                 let asked = self.asked.remove(&call);
                 if asked.is_some() && asked != given {
                     let message = format!("{call} was approved as {given:?} and asked for as {asked:?}");

@@ -93,14 +93,7 @@ pub fn apply(table: &'static Table, from: Option<&str>, event: &str, by: By) -> 
     }
 }
 
-fn refused(
-    table: &'static Table,
-    state: Option<u8>,
-    from: Option<&str>,
-    event: &str,
-    by: By,
-    advice: &str,
-) -> Answer {
+fn refused(table: &'static Table, state: Option<u8>, from: Option<&str>, event: &str, by: By, advice: &str) -> Answer {
     let unknown_state = from.is_some() && state.is_none();
     Answer::Refused(Box::new(Refusal {
         machine: table.name,

@@ -182,10 +182,8 @@ mod tests {
         StateInfo { token: "a", phase: Phase::Live, doc: "" },
         StateInfo { token: "z", phase: Phase::Terminal, doc: "" },
     ];
-    const EVENTS: &[EventInfo] = &[
-        EventInfo { token: "make", by: &[By::User], doc: "" },
-        EventInfo { token: "end", by: &[By::User], doc: "" },
-    ];
+    const EVENTS: &[EventInfo] =
+        &[EventInfo { token: "make", by: &[By::User], doc: "" }, EventInfo { token: "end", by: &[By::User], doc: "" }];
     const BIRTH: Row = Row { id: "X1", from: &[], event: 0, to: Some(0), emit: Emit::Silent, when: "" };
     const END: Row = Row { id: "X2", from: &[0], event: 1, to: Some(1), emit: Emit::Silent, when: "" };
 

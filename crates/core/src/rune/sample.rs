@@ -16,17 +16,20 @@ pub fn sample(token: &str) -> Option<&'static str> {
         "agent.spawning" => r#"{"name":"sample","role":"sample","model":"sample"}"#,
         "agent.loaded" | "config.tool_removed" => r#"{"name":"sample"}"#,
         "agent.failed" => r#"{"error":"sample"}"#,
-        "agent.message" => concat!(
-            r#"{"from_agent_id":""#, id!("agt"), r#"","to_agent_id":""#, id!("agt"), r#"","content":"sample"}"#
-        ),
+        "agent.message" => {
+            concat!(r#"{"from_agent_id":""#, id!("agt"), r#"","to_agent_id":""#, id!("agt"), r#"","content":"sample"}"#)
+        }
         "agent.message_received" => concat!(r#"{"message_id":""#, id!("msg"), r#"","source":"user"}"#),
         "agent.budget_exhausted" => r#"{"kind":"tokens","used":1,"limit":1}"#,
         "agent.drive_errored" => r#"{"last_error":"sample"}"#,
         "agent.nudged" => r#"{"n":1}"#,
         "turn.queued" => r#"{"cause":"user","number":1}"#,
-        "turn.started" | "tool.started" | "tool.reclaimed" | "hop.execution_started" | "hop.retried" | "step.started" => {
-            r#"{"attempt":1}"#
-        }
+        "turn.started"
+        | "tool.started"
+        | "tool.reclaimed"
+        | "hop.execution_started"
+        | "hop.retried"
+        | "step.started" => r#"{"attempt":1}"#,
         "turn.assistant_delta" | "turn.assistant_final" => r#"{"content":"sample"}"#,
         "turn.usage" => r#"{"input_tokens":1,"output_tokens":1}"#,
         "turn.tool_calls_received" => r#"{"call_ids":[]}"#,

@@ -51,11 +51,7 @@ impl Raise {
 /// The events of one commit, in order. `hop` is the one the command is about, if any, and `failed`
 /// the phase it failed in. Whether they are legal is the tables' answer: an event that is refused
 /// tells the caller what is allowed instead.
-pub fn translate(
-    command: Command,
-    hop: Option<hop::State>,
-    failed: Option<HopPhase>,
-) -> Result<Vec<Raise>, NotNow> {
+pub fn translate(command: Command, hop: Option<hop::State>, failed: Option<HopPhase>) -> Result<Vec<Raise>, NotNow> {
     use hop::{Event, State};
     let on_mission = |event| Ok(vec![Raise::Mission(event)]);
     let on_hop = |events: &[Event]| match hop {

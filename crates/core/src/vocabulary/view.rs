@@ -140,11 +140,7 @@ mod tests {
             let stored = Mission::ALL.iter().find(|m| m.token() == mission).expect(mission);
             for ((hop, hop_view), view) in HOPS.into_iter().zip(views) {
                 let found = project(*stored, hop.and_then(Hop::parse));
-                assert_eq!(
-                    (found.0.token(), found.1.map(HopView::token)),
-                    (view, hop_view),
-                    "{mission} × {hop:?}"
-                );
+                assert_eq!((found.0.token(), found.1.map(HopView::token)), (view, hop_view), "{mission} × {hop:?}");
             }
         }
     }

@@ -265,8 +265,7 @@ fn the_edges_that_the_older_vocabulary_does_not_know_are_the_sanctioned_ones() {
         (V::Failed, V::ReadyForNextHop),
     ]);
     assert_eq!(extra, sanctioned);
-    let extra: BTreeSet<_> =
-        walk.hops.iter().map(|(a, b, _)| (*a, *b)).filter(|e| !HOP_EDGES.contains(e)).collect();
+    let extra: BTreeSet<_> = walk.hops.iter().map(|(a, b, _)| (*a, *b)).filter(|e| !HOP_EDGES.contains(e)).collect();
     let sanctioned = BTreeSet::from([
         (Some(H::Proposed), Some(H::Failed)),
         (Some(H::ReadyToExecute), Some(H::Completed)),

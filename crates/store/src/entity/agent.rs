@@ -34,4 +34,5 @@ pub struct Model {
 
 impl ActiveModelBehavior for ActiveModel {}
 
-pub static TABLE: LazyLock<Table> = LazyLock::new(|| Table::of::<Entity>(&[("agent_lifecycle", "lifecycle"), ("agent_drive", "drive")], None));
+pub static TABLE: LazyLock<Table> =
+    LazyLock::new(|| Table::of::<Entity>(&[("agent_lifecycle", "lifecycle"), ("agent_drive", "drive")], None));

@@ -30,9 +30,15 @@ const OUTAGE_MAX: Duration = Duration::from_secs(20);
 /// What the database said of one commit of a batch.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    Moved { base: i64, counters: Vec<(Uuid, i64)> },
+    Moved {
+        base: i64,
+        counters: Vec<(Uuid, i64)>,
+    },
     Found(Vec<Found>),
-    Absent { table: &'static str, id: Uuid },
+    Absent {
+        table: &'static str,
+        id: Uuid,
+    },
     /// Another process committed to the same session in between: run it again.
     Stale,
 }

@@ -134,9 +134,8 @@ async fn judge(
         let here = read(write, &row).map_err(classify)?;
         let expect = &write.expect;
         let states = here.states.iter().zip(expect.states).all(|(is, want)| want.is_empty() || is == want);
-        let fits = states
-            && expect.epoch.is_none_or(|e| e == here.epoch)
-            && expect.version.is_none_or(|v| v == here.version);
+        let fits =
+            states && expect.epoch.is_none_or(|e| e == here.epoch) && expect.version.is_none_or(|v| v == here.version);
         if !fits {
             found.push(here);
         }

@@ -1,179 +1,36 @@
-//! The writer's statement for PostgreSQL: any number of commits, one round trip, one transaction.
+//! The statement for any number of commits: set-wise, one round trip, one transaction.
 //!
-//! Rows are expected, checked, moved and numbered set-wise; a commit whose rows don't all match
-//! drops out alone. All writers of a session queue up on its row, in the order of ids, so that
-//! they cannot deadlock. Having waited there, a statement would still see the session's other
-//! rows as they were when it began; it notices by the session's number, which every commit moves,
-//! and calls such commits stale instead of deciding on old rows.
+//! Rows are expected, checked, moved and numbered as sets; a commit whose rows don't all match
+//! drops out alone. Having waited for a session's row, a statement would still see the session's
+//! other rows as they were when it began; it notices by the session's number, which every commit
+//! moves, and calls such commits stale instead of deciding on old rows.
 
-use super::{Failure, Verdict};
+use super::Verdict;
 use crate::commit::{Found, Op, Sealed, Write};
 use crate::entity::session;
-use crate::error::StoreError;
-use crate::table::{self, Table, Type};
+use crate::table::{self, Table};
 use sea_orm::Value;
-use sea_orm::sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
-use sea_orm::sqlx::{self, Arguments, AssertSqlSafe, ConnectOptions, PgConnection, Row};
-use std::collections::HashMap;
+use sea_orm::sqlx::postgres::{PgArguments, PgRow};
+use sea_orm::sqlx::{self, Arguments, Row};
 use std::fmt::Write as _;
-use std::sync::Arc;
 use uuid::Uuid;
-
-/// How far back an ambiguous commit is looked for: it was made moments ago.
-const READ_BACK_RUNES: i64 = 10_000;
-
-pub(crate) struct Engine {
-    options: PgConnectOptions,
-    connection: Option<PgConnection>,
-    backend: i32,
-    statements: HashMap<Vec<Part>, Arc<str>>,
-}
 
 /// One table's share in a statement; the list of parts is the statement's shape.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Part {
+pub(super) enum Part {
     Change(usize),
     Insert(usize),
     Delete(usize),
 }
 
-impl Engine {
-    pub(crate) fn new(options: PgConnectOptions) -> Engine {
-        // Every look-up is by key, from a handful of rows: say so, or a plan made while a table
-        // was small would be kept after it has grown.
-        let options = options
-            .options([
-                ("enable_seqscan", "off"),
-                ("enable_hashjoin", "off"),
-                ("enable_mergejoin", "off"),
-                ("plan_cache_mode", "force_generic_plan"),
-                ("jit", "off"),
-                ("lock_timeout", "5s"),
-            ])
-            .statement_cache_capacity(512);
-        Engine { options, connection: None, backend: 0, statements: HashMap::new() }
-    }
-
-    async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {
-        if self.connection.is_none() {
-            super::Engine::reconnect(self).await.map_err(Failure::Lost)?;
-        }
-        self.connection.as_mut().ok_or_else(|| Failure::Lost("no connection".into()))
-    }
-
-    async fn read(&mut self, commit: &Sealed) -> Result<Option<Verdict>, sqlx::Error> {
-        let Some(connection) = self.connection.as_mut() else { return Ok(None) };
-        let sql = "SELECT min(seq) AS first FROM (SELECT seq, command_id FROM runes WHERE session_id = $1 \
-                   ORDER BY seq DESC LIMIT $2) AS newest WHERE command_id = $3";
-        let row = sqlx::query(sql)
-            .bind(commit.session.uuid())
-            .bind(READ_BACK_RUNES)
-            .bind(commit.id.uuid())
-            .fetch_one(&mut *connection)
-            .await?;
-        let Some(first) = row.try_get::<Option<i64>, _>("first")? else { return Ok(None) };
-        let mut counters = Vec::new();
-        for write in &commit.writes {
-            if let (Some(column), Op::Update { add, .. }) = (write.table.counter, &write.op)
-                && *add != 0
-            {
-                let sql = format!("SELECT {column} AS n FROM {} WHERE id = $1", write.table.name);
-                let row = sqlx::query(AssertSqlSafe(sql)).bind(write.id).fetch_one(&mut *connection).await?;
-                counters.push((write.id, row.try_get("n")?));
-            }
-        }
-        Ok(Some(Verdict::Moved { base: first - 1, counters }))
-    }
-}
-
-impl super::Engine for Engine {
-    async fn run(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
-        let groups = group(batch);
-        let shape: Vec<Part> = groups.iter().map(|g| g.part).collect();
-        let sql = match self.statements.get(&shape) {
-            Some(sql) => sql.clone(),
-            None => {
-                let sql: Arc<str> = statement(&groups).into();
-                self.statements.insert(shape, sql.clone());
-                sql
-            }
-        };
-        let arguments = arguments(batch, &groups).map_err(|e| Failure::Refused(StoreError::Invalid(e.to_string())))?;
-        let connection = self.connection().await?;
-        match sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(connection).await {
-            Ok(rows) => verdicts(batch, &groups, &rows).map_err(|e| Failure::Lost(e.to_string())),
-            Err(error) => {
-                let failure = classify(error);
-                if matches!(failure, Failure::Lost(_)) {
-                    self.connection = None;
-                }
-                Err(failure)
-            }
-        }
-    }
-
-    async fn reconnect(&mut self) -> Result<(), String> {
-        self.connection = None;
-        let attempt = async {
-            let mut connection = self.options.connect().await?;
-            if self.backend != 0 {
-                // The old backend may still be at work on the batch whose fate is to be read back.
-                let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND pid <> pg_backend_pid()";
-                while !sqlx::query(sql).bind(self.backend).fetch_all(&mut connection).await?.is_empty() {
-                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-                }
-            }
-            let row = sqlx::query("SELECT pg_backend_pid(), pg_is_in_recovery()").fetch_one(&mut connection).await?;
-            if row.try_get::<bool, _>(1)? {
-                return Err(sqlx::Error::Protocol("this server is a replica: commits need the primary".into()));
-            }
-            self.backend = row.try_get(0)?;
-            Ok::<_, sqlx::Error>(connection)
-        };
-        let connection = tokio::time::timeout(std::time::Duration::from_secs(5), attempt)
-            .await
-            .map_err(|_| "connecting took more than 5 s".to_string())?
-            .map_err(|e| e.to_string())?;
-        self.connection = Some(connection);
-        Ok(())
-    }
-
-    async fn read_back(&mut self, commit: &Sealed) -> Result<Option<Verdict>, Failure> {
-        self.read(commit).await.map_err(|e| {
-            self.connection = None;
-            Failure::Lost(e.to_string())
-        })
-    }
-}
-
-fn classify(error: sqlx::Error) -> Failure {
-    let Some(db) = error.as_database_error() else { return Failure::Lost(error.to_string()) };
-    let code = db.code().unwrap_or_default().into_owned();
-    match code.as_str() {
-        "40001" | "40P01" | "55P03" => Failure::Again(error.to_string()),
-        // Ended by an operator, a shutdown or a crash of another backend.
-        "57P01" | "57P02" | "57P03" => Failure::Lost(error.to_string()),
-        "23505" => {
-            let what = db.constraint().unwrap_or("a unique key").to_owned();
-            Failure::Refused(StoreError::Duplicate(what))
-        }
-        code if code.starts_with("22") || code.starts_with("23") => {
-            Failure::Refused(StoreError::Invalid(db.message().to_owned()))
-        }
-        // Disk full, out of memory, cancelled: nothing was written.
-        code if code.starts_with("53") || code == "57014" => Failure::Again(error.to_string()),
-        _ => Failure::Refused(StoreError::Unusable(error.to_string())),
-    }
-}
-
-struct Group<'a> {
-    part: Part,
+pub(super) struct Group<'a> {
+    pub(super) part: Part,
     table: &'static Table,
     /// Position of the commit, counted from one, and what it wants.
     writes: Vec<(i32, Uuid, &'a Write)>,
 }
 
-fn group<'a>(batch: &[&'a Sealed]) -> Vec<Group<'a>> {
+pub(super) fn group<'a>(batch: &[&'a Sealed]) -> Vec<Group<'a>> {
     let mut groups: Vec<Group<'a>> = Vec::new();
     for (idx, commit) in (1..).zip(batch) {
         for write in &commit.writes {
@@ -194,7 +51,7 @@ fn group<'a>(batch: &[&'a Sealed]) -> Vec<Group<'a>> {
     groups
 }
 
-fn is_sessions(table: &Table) -> bool {
+pub(super) fn is_sessions(table: &Table) -> bool {
     std::ptr::eq(table, &*session::TABLE)
 }
 
@@ -225,7 +82,7 @@ impl Params {
     }
 }
 
-fn statement(groups: &[Group<'_>]) -> String {
+pub(super) fn statement(groups: &[Group<'_>]) -> String {
     let mut p = Params(0);
     let mut sql = String::with_capacity(8_192);
     let commits = p.unnest(&[
@@ -293,8 +150,14 @@ fn statement(groups: &[Group<'_>]) -> String {
 }
 
 fn check(sql: &mut String, bad: &mut String, p: &mut Params, k: usize, table: &Table) {
-    let mut columns =
-        vec![("idx", "int4"), ("session_id", "uuid"), ("id", "uuid"), ("version", "int8"), ("patch", "text"), ("add", "int8")];
+    let mut columns = vec![
+        ("idx", "int4"),
+        ("session_id", "uuid"),
+        ("id", "uuid"),
+        ("version", "int8"),
+        ("patch", "text"),
+        ("add", "int8"),
+    ];
     let mut ok = String::from("(x.version < 0 OR t.version = x.version)");
     let mut got = [String::from("''"), String::from("''")];
     for (slot, (_, column)) in table.machines.iter().enumerate() {
@@ -414,7 +277,7 @@ fn finish(sql: &mut String, p: &mut Params, groups: &[Group<'_>]) {
     }
 }
 
-fn arguments(batch: &[&Sealed], groups: &[Group<'_>]) -> Result<PgArguments, sqlx::error::BoxDynError> {
+pub(super) fn arguments(batch: &[&Sealed], groups: &[Group<'_>]) -> Result<PgArguments, sqlx::error::BoxDynError> {
     let mut a = PgArguments::default();
     let n = batch.len();
     a.add((1..=n as i32).collect::<Vec<i32>>())?;
@@ -458,8 +321,7 @@ fn arguments(batch: &[&Sealed], groups: &[Group<'_>]) -> Result<PgArguments, sql
     a.add(runes().map(|r| r.2.turn_id.map(|i| i.uuid())).collect::<Vec<_>>())?;
     a.add(runes().map(|r| r.2.visibility.token()).collect::<Vec<_>>())?;
     a.add(runes().map(|r| r.2.payload.get()).collect::<Vec<_>>())?;
-    let moves: Vec<String> =
-        runes().map(|r| instar_core::rune::Moved::encode_all(&r.2.moves, r.2.entity)).collect();
+    let moves: Vec<String> = runes().map(|r| instar_core::rune::Moved::encode_all(&r.2.moves, r.2.entity)).collect();
     a.add(moves)?;
     a.add(runes().map(|r| &r.2.hash.0[..]).collect::<Vec<_>>())?;
     a.add(runes().map(|r| r.2.actor.by.token()).collect::<Vec<_>>())?;
@@ -478,7 +340,7 @@ fn added(write: &Write) -> i64 {
 
 fn patch(write: &Write) -> String {
     match &write.op {
-        Op::Update { set, .. } => object(write.table, set),
+        Op::Update { set, .. } => object(set),
         _ => String::new(),
     }
 }
@@ -487,22 +349,21 @@ fn patch(write: &Write) -> String {
 fn document(write: &Write, head: usize) -> String {
     let Op::Insert { values } = &write.op else { return String::new() };
     if !is_sessions(write.table) {
-        return object(write.table, values);
+        return object(values);
     }
     let mut values = values.clone();
     values.retain(|(name, _)| *name != "head_seq");
     values.push(("head_seq", Value::from(head as i64)));
-    object(write.table, &values)
+    object(&values)
 }
 
-fn object(table: &Table, values: &[(&'static str, Value)]) -> String {
+fn object(values: &[(&'static str, Value)]) -> String {
     let map: serde_json::Map<String, serde_json::Value> =
         values.iter().map(|(name, v)| ((*name).to_owned(), table::json(v))).collect();
-    debug_assert!(values.iter().all(|(n, _)| table.columns.iter().any(|c| c.name == *n && matches!(c.kind, Type::Plain | Type::Json))));
     serde_json::Value::Object(map).to_string()
 }
 
-fn verdicts(batch: &[&Sealed], groups: &[Group<'_>], rows: &[PgRow]) -> Result<Vec<Verdict>, sqlx::Error> {
+pub(super) fn verdicts(batch: &[&Sealed], groups: &[Group<'_>], rows: &[PgRow]) -> Result<Vec<Verdict>, sqlx::Error> {
     let mut bases: Vec<i64> = Vec::new();
     let mut found: Vec<Option<Verdict>> = (0..batch.len()).map(|_| None).collect();
     let mut counters: Vec<Vec<(Uuid, i64)>> = (0..batch.len()).map(|_| Vec::new()).collect();
@@ -531,7 +392,13 @@ fn verdicts(batch: &[&Sealed], groups: &[Group<'_>], rows: &[PgRow]) -> Result<V
                 }
                 let states = [row.try_get::<String, _>("g0")?, row.try_get::<String, _>("g1")?];
                 let states = states.into_iter().take(table.machines.len()).collect();
-                let here = Found { table: table.name, id, states, epoch: row.try_get("epoch")?, version: row.try_get("version")? };
+                let here = Found {
+                    table: table.name,
+                    id,
+                    states,
+                    epoch: row.try_get("epoch")?,
+                    version: row.try_get("version")?,
+                };
                 match &mut found[at] {
                     Some(Verdict::Found(list)) => list.push(here),
                     Some(_) => {}
