@@ -14,8 +14,6 @@ mod m20261116_000005_create_runes;
 mod m20261116_000006_create_workers;
 mod schema;
 
-pub use schema::check;
-
 pub struct Migrator;
 
 #[async_trait::async_trait]

@@ -1,5 +1,6 @@
 //! A short way to write a table that both databases take.
 
+use instar_core::doc::check_constraint;
 use instar_core::machine::Table as Machine;
 use sea_orm_migration::prelude::*;
 
@@ -43,12 +44,6 @@ impl VarBinary for ColumnDef {
     }
 }
 
-/// `status IN ('created', …)` for a machine's states.
-pub fn check(machine: &Machine, column: &str) -> String {
-    let states: Vec<String> = machine.states.iter().map(|s| format!("'{}'", s.token)).collect();
-    format!("{column} IN ({})", states.join(", "))
-}
-
 pub(crate) struct Draft {
     table: TableCreateStatement,
     name: &'static str,
@@ -75,7 +70,7 @@ pub(crate) fn table(name: &'static str, key: &[&'static str], columns: &[(&'stat
 
 impl Draft {
     pub(crate) fn states(mut self, machine: &'static Machine, column: &str) -> Draft {
-        self.table.check(Expr::cust(check(machine, column)));
+        self.table.check(Expr::cust(check_constraint(machine, column)));
         self
     }
 

@@ -2,4 +2,5 @@
 //! entities made through the real transition writer.
 
 pub mod cast;
+pub mod specimen;
 pub mod stage;

@@ -45,8 +45,9 @@ pub struct States {
     map: HashMap<(u8, Entity), u8>,
 }
 
+/// Every table is a static of its own, so that its address names it.
 fn index(table: &Table) -> u8 {
-    machine::ALL.iter().position(|t| t.name == table.name).map_or(u8::MAX, |i| i as u8)
+    machine::ALL.iter().position(|t| std::ptr::eq(*t, table)).map_or(u8::MAX, |i| i as u8)
 }
 
 impl States {
@@ -55,8 +56,9 @@ impl States {
     }
 
     pub fn get(&self, table: &Table, entity: Entity) -> Option<&'static str> {
-        let state = *self.map.get(&(index(table), entity))?;
-        machine::by_name(table.name)?.states.get(state as usize).map(|s| s.token)
+        let index = index(table);
+        let state = *self.map.get(&(index, entity))?;
+        machine::ALL.get(index as usize)?.states.get(state as usize).map(|s| s.token)
     }
 
     pub fn len(&self) -> usize {

@@ -60,6 +60,7 @@ super::machine! {
         "D17" [Stopped] NudgeLimitReached;
         "D20" [Idle Stopped Errored] WorkerRecovered;
         "D23" [Stopped Errored] LifecycleTerminated;
+        "D24" [Errored] LifecycleFailed;
     }
     refuses {
         "D12" [Running] Start             "it is already running";

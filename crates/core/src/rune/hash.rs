@@ -47,10 +47,10 @@ pub(crate) struct Content<'a> {
 
 /// Fields go in length-prefixed, so that no two contents share an encoding.
 pub(crate) fn of(c: &Content<'_>) -> Hash {
-    let mut h = Sha256::new();
+    let mut all = Vec::with_capacity(384 + c.payload.len());
     let mut put = |bytes: &[u8]| {
-        h.update((bytes.len() as u64).to_le_bytes());
-        h.update(bytes);
+        all.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        all.extend_from_slice(bytes);
     };
     put(b"instar.rune.v1");
     put(c.id.uuid().as_bytes());
@@ -69,7 +69,7 @@ pub(crate) fn of(c: &Content<'_>) -> Hash {
     put(c.traceparent.unwrap_or("").as_bytes());
     put(&c.at_us.to_le_bytes());
     put(c.command_id.uuid().as_bytes());
-    Hash(h.finalize().into())
+    Hash(Sha256::digest(&all).into())
 }
 
 /// The chain up to and including a rune; sealed in the background, off the hot path.

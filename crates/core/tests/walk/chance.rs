@@ -37,3 +37,25 @@ pub(crate) fn mix(a: u64, b: u64) -> u64 {
     }
     x ^ (x >> 32)
 }
+
+/// A quick hash for the world's maps: a walk spends a good part of its time looking things up.
+#[derive(Clone, Default)]
+pub(crate) struct Quick(u64);
+
+impl std::hash::Hasher for Quick {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+    fn write_u64(&mut self, n: u64) {
+        self.0 = (self.0.rotate_left(5) ^ n).wrapping_mul(0x517c_c1b7_2722_0a95);
+    }
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 29)
+    }
+}
+
+pub(crate) type Map<K, V> = std::collections::HashMap<K, V, std::hash::BuildHasherDefault<Quick>>;

@@ -39,7 +39,6 @@ const HARSH: &[&str] = &[
     "delete_asset",
     "reject_asset",
     "corruption_detected",
-    "pause_requested",
     "error_threshold",
     "stop",
     "hold",
@@ -50,9 +49,6 @@ const HARSH: &[&str] = &[
     "recovery_exhausted",
     "plan_rejected",
     "validation_unrepairable",
-    "hop_plan_failed",
-    "tool_resolution_failed",
-    "hop_impl_failed",
     "agent_lost",
     "start_timeout",
 ];

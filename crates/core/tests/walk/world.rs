@@ -1,12 +1,11 @@
 //! Rows and relations in memory, as the store would have them, and the log they are written with.
 
-use crate::chance::mix;
+use crate::chance::{Map, mix};
 use instar_core::cascade::{Fact, Planned, Reach, View};
 use instar_core::decide::{self, HopPhase, Tries};
 use instar_core::id::{Entity, Kind};
 use instar_core::machine::{Table, by_name, session};
 use std::cell::RefCell;
-use std::collections::HashMap;
 use uuid::Uuid;
 
 /// Where facts and newcomers come from.
@@ -33,24 +32,24 @@ pub(crate) struct World {
     pub(crate) commit: u64,
     pub(crate) facts: Facts,
     pub(crate) session: Entity,
-    pub(crate) rows: HashMap<(&'static str, Entity), &'static str>,
+    pub(crate) rows: Map<(&'static str, Entity), &'static str>,
     /// All entities ever born, in order.
     pub(crate) all: Vec<Entity>,
     /// Agent → parent, turn → agent, call → turn or step, hop → mission, step → hop, task → plan,
     /// asset → mission or hop.
-    pub(crate) owner: HashMap<Entity, Entity>,
-    pub(crate) owned: HashMap<(Entity, Kind), Vec<Entity>>,
-    pub(crate) current_hop: HashMap<Entity, Entity>,
-    pub(crate) hop_of_plan: HashMap<Entity, Entity>,
-    pub(crate) phase: HashMap<Entity, HopPhase>,
-    pub(crate) agent_of_task: HashMap<Entity, Entity>,
-    pub(crate) turn_of_task: HashMap<Entity, Entity>,
-    pub(crate) depends: HashMap<Entity, Vec<Entity>>,
+    pub(crate) owner: Map<Entity, Entity>,
+    pub(crate) owned: Map<(Entity, Kind), Vec<Entity>>,
+    pub(crate) current_hop: Map<Entity, Entity>,
+    pub(crate) hop_of_plan: Map<Entity, Entity>,
+    pub(crate) phase: Map<Entity, HopPhase>,
+    pub(crate) agent_of_task: Map<Entity, Entity>,
+    pub(crate) turn_of_task: Map<Entity, Entity>,
+    pub(crate) depends: Map<Entity, Vec<Entity>>,
     /// Agents that end with their turn, with the fact that says why.
-    pub(crate) ending: HashMap<Entity, Fact>,
-    pub(crate) control: HashMap<Entity, decide::Pending>,
+    pub(crate) ending: Map<Entity, Fact>,
+    pub(crate) control: Map<Entity, decide::Pending>,
     /// Owners of ids that were given out during this commit.
-    given: RefCell<HashMap<Entity, Entity>>,
+    given: RefCell<Map<Entity, Entity>>,
     /// What this commit wanted to know.
     pub(crate) asked: RefCell<Asked>,
 }
@@ -63,19 +62,19 @@ impl World {
             commit: 0,
             facts,
             session,
-            rows: HashMap::new(),
+            rows: Map::default(),
             all: vec![],
-            owner: HashMap::new(),
-            owned: HashMap::new(),
-            current_hop: HashMap::new(),
-            hop_of_plan: HashMap::new(),
-            phase: HashMap::new(),
-            agent_of_task: HashMap::new(),
-            turn_of_task: HashMap::new(),
-            depends: HashMap::new(),
-            ending: HashMap::new(),
-            control: HashMap::new(),
-            given: RefCell::new(HashMap::new()),
+            owner: Map::default(),
+            owned: Map::default(),
+            current_hop: Map::default(),
+            hop_of_plan: Map::default(),
+            phase: Map::default(),
+            agent_of_task: Map::default(),
+            turn_of_task: Map::default(),
+            depends: Map::default(),
+            ending: Map::default(),
+            control: Map::default(),
+            given: RefCell::new(Map::default()),
             asked: RefCell::default(),
         }
     }
@@ -384,7 +383,7 @@ impl View for World {
 }
 
 /// In a fixed order, so that a seed replays.
-fn keys(map: &HashMap<Entity, Entity>, value: Entity) -> Vec<Entity> {
+fn keys(map: &Map<Entity, Entity>, value: Entity) -> Vec<Entity> {
     let mut found: Vec<Entity> = map.iter().filter(|(_, v)| **v == value).map(|(k, _)| *k).collect();
     found.sort();
     found

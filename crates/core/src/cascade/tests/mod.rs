@@ -1,0 +1,2 @@
+mod list;
+mod order;
