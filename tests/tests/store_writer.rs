@@ -66,7 +66,7 @@ async fn a_counter_is_added_to_without_knowing_it(stage: Stage) -> Result<()> {
     for (n, sum) in [(3, 3), (-1, 2), (-2, 0)] {
         let mut commit = Commit::new(s, system());
         let usage = mv(&machine::turn::TABLE, Some("streaming"), "usage_reported", By::System)?;
-        commit.change(Change::entity(&turn::TABLE, t).moving(usage).epoch(1).add(n));
+        commit.change(Change::entity(&turn::TABLE, t).moving(usage).epoch(1).adding(n));
         commit.rune(Draft::new(t, &TurnUsage { input_tokens: 1, output_tokens: 1, estimated: false })?);
         assert_eq!(land(store, commit).await?.counter(t.uuid()), Some(sum));
     }

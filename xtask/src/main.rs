@@ -40,6 +40,8 @@ enum Chore {
         #[arg(last = true)]
         extra: Vec<String>,
     },
+    /// Carry one turn on the embedded store while its process is killed after every commit
+    Demo,
     /// Write the generated documentation anew
     Docs,
 }
@@ -58,6 +60,7 @@ async fn main() -> Result<ExitCode> {
             let run = cargo::step(&["run", "--release", "-q", "-p", "instar-tests", "--bin", &bench, "--"]);
             run.args(&extra).env(servers.env()).exit()
         }
+        Chore::Demo => cargo::step(&["run", "-q", "-p", "instar-tests", "--bin", "walkthrough"]).exit(),
         Chore::Docs => cargo::step(&["run", "-q", "-p", "instar-tests", "--bin", "gen-docs"]).exit(),
     }
 }

@@ -131,7 +131,7 @@ impl Change {
     }
 
     /// Adds to the table's counter; the landed commit says what it came to.
-    pub fn add(mut self, n: i64) -> Change {
+    pub fn adding(mut self, n: i64) -> Change {
         if self.write.table.counter.is_none() {
             self.misuse = Some(format!("{} has no counter", self.write.table.name));
         }
@@ -154,10 +154,8 @@ pub struct Commit {
     pub(crate) traceparent: Option<String>,
     pub(crate) writes: Vec<Write>,
     drafts: Vec<Draft>,
-    /// Moves that no rune has taken up yet.
-    loose: Vec<Moved>,
-    /// What the rows of the moves want told: entity and row.
-    owed: Vec<(Entity, Move)>,
+    /// Moves in order, each with the number of runes that were there before it.
+    owed: Vec<(Entity, Move, usize)>,
     misuse: Option<String>,
 }
 
@@ -173,7 +171,6 @@ impl Commit {
             traceparent: None,
             writes: Vec::new(),
             drafts: Vec::new(),
-            loose: Vec::new(),
             owed: Vec::new(),
             misuse: None,
         }
@@ -281,26 +278,14 @@ impl Commit {
         self
     }
 
-    /// Adds a rune. It takes up the moves made since the last one, unless the row of the newest
-    /// move names a later rune that shall carry them.
+    /// Adds a rune. Which moves it stands for is found by their rows when the commit is checked.
     pub fn rune(&mut self, draft: Draft) -> &mut Commit {
-        let mut draft = draft;
-        let carries_later = match self.owed.last().map(|(_, mv)| mv.emit()) {
-            Some(Emit::Runes(kinds)) => {
-                kinds.last() != Some(&draft.kind) && kinds.contains(&draft.kind) && !self.loose.is_empty()
-            }
-            _ => false,
-        };
-        if !carries_later {
-            draft.moves.append(&mut self.loose);
-        }
         self.drafts.push(draft);
         self
     }
 
     fn owe(&mut self, entity: Entity, mv: &Move) {
-        self.loose.push(Moved::new(entity, mv));
-        self.owed.push((entity, *mv));
+        self.owed.push((entity, *mv, self.drafts.len()));
     }
 
     /// Checks the whole and numbers nothing yet: numbers are the database's to give.
@@ -308,12 +293,12 @@ impl Commit {
         if let Some(misuse) = self.misuse {
             return Err(StoreError::Invalid(misuse));
         }
-        match self.drafts.last_mut() {
-            Some(last) => last.moves.append(&mut self.loose),
-            None => return Err(StoreError::Invalid("a commit tells at least one rune".into())),
+        if self.drafts.is_empty() {
+            return Err(StoreError::Invalid("a commit tells at least one rune".into()));
         }
-        for (entity, mv) in &self.owed {
-            told(&self.drafts, *entity, mv)?;
+        for (entity, mv, before) in &self.owed {
+            let carrier = carrier(&self.drafts, *entity, mv, *before)?;
+            self.drafts[carrier].moves.push(Moved::new(*entity, mv));
         }
         limit("runes in a commit", self.drafts.len(), RUNES_MAX)?;
         limit("row writes in a commit", self.writes.len(), WRITES_MAX)?;
@@ -357,19 +342,20 @@ fn limit(what: &'static str, size: usize, max: usize) -> Result<(), StoreError> 
     if size > max { Err(StoreError::TooLarge { what, size, max }) } else { Ok(()) }
 }
 
-/// Whether the runes that the move's row names are there.
-fn told(drafts: &[Draft], entity: Entity, mv: &Move) -> Result<(), StoreError> {
-    let has =
-        |kind: &str, of: Option<Entity>| drafts.iter().any(|d| d.kind == kind && of.is_none_or(|e| d.entity == e));
-    let missing = match mv.emit() {
-        Emit::Runes(kinds) => kinds.iter().find(|k| !has(k, Some(entity))).copied(),
-        Emit::Via(kind) => (!has(kind, None)).then_some(kind),
-        Emit::Silent => None,
+/// The rune that stands for a move: the last of those that its row names, about the entity itself;
+/// the one of another machine that its row rides on; or, for a silent row, the next one there is.
+fn carrier(drafts: &[Draft], entity: Entity, mv: &Move, before: usize) -> Result<usize, StoreError> {
+    let find = |kind: &str, of: Option<Entity>| {
+        let fits = |d: &Draft| d.kind == kind && of.is_none_or(|e| d.entity == e);
+        let after = drafts.iter().skip(before).position(fits).map(|at| at + before);
+        after.or_else(|| drafts.iter().position(fits)).ok_or(kind.to_owned())
     };
-    match missing {
-        None => Ok(()),
-        Some(kind) => Err(StoreError::Invalid(format!("row {} of {entity} must be told by a rune {kind}", mv.row()))),
-    }
+    let found = match mv.emit() {
+        Emit::Runes(kinds) => kinds.iter().try_fold(0, |_, kind| find(kind, Some(entity))),
+        Emit::Via(kind) => find(kind, None),
+        Emit::Silent => Ok(before.min(drafts.len() - 1)),
+    };
+    found.map_err(|kind| StoreError::Invalid(format!("row {} of {entity} must be told by a rune {kind}", mv.row())))
 }
 
 /// A commit that was checked and waits for the writer.
