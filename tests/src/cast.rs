@@ -225,3 +225,53 @@ pub fn claim(session: SessionId, agent: AgentId, turn_id: TurnId, epoch: i64) ->
     commit.rune(Draft::new(turn_id, &told)?.agent(agent).turn(turn_id));
     Ok(commit)
 }
+
+/// A running turn that waits for so many calls in this state.
+pub async fn waiting_turn(
+    store: &Store,
+    session: SessionId,
+    agent_id: AgentId,
+    calls: usize,
+    state: &'static str,
+) -> Result<(TurnId, Vec<CallId>)> {
+    let turn_id = turn(store, session, agent_id).await?;
+    land(store, claim(session, agent_id, turn_id, 0)?).await?;
+    let ids: Vec<CallId> = (0..calls).map(|_| fresh()).collect();
+    let mut commit = Commit::new(session, system()).under_epoch(1);
+    let asked = mv(&machine::turn::TABLE, Some("streaming"), "tool_calls_received", By::System)?;
+    commit.change(Change::entity(&turn::TABLE, turn_id).moving(asked).epoch(1).adding(calls as i64));
+    let told = TurnToolCallsReceived { call_ids: ids.clone(), content: None, reasoning: None };
+    commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
+    let table = &machine::tool_call::TABLE;
+    for id in &ids {
+        let mut births = vec![mv(table, None, "call", By::System)?];
+        match state {
+            "awaiting_approval" => births.push(mv(table, Some("pending_call"), "requires_approval", By::System)?),
+            "executing" => births.push(mv(table, Some("pending_call"), "auto_approved", By::System)?),
+            _ => {}
+        }
+        commit.bear(&tool_call::TABLE, *id, &births, call_row(*id, session, agent_id, turn_id, state));
+        let told = ToolCall {
+            tool_name: "echo".into(),
+            arguments: json!({}),
+            provenance: None,
+            digest: None,
+            step_id: None,
+            provider_call_id: None,
+        };
+        commit.rune(Draft::new(*id, &told)?.agent(agent_id).turn(turn_id));
+        match state {
+            "awaiting_approval" => {
+                let told = ToolApprovalRequested { policy_reason: "test".into(), digest: None, expires_at: None };
+                commit.rune(Draft::new(*id, &told)?.agent(agent_id).turn(turn_id));
+            }
+            "executing" => {
+                let told = instar_core::rune::payload::ToolApproved { approver: "policy".into(), digest: None };
+                commit.rune(Draft::new(*id, &told)?.agent(agent_id).turn(turn_id));
+            }
+            _ => {}
+        }
+    }
+    land(store, commit).await?;
+    Ok((turn_id, ids))
+}

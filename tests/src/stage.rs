@@ -48,3 +48,16 @@ macro_rules! on_both {
         )+}
     };
 }
+
+/// A bus with subjects of its own: in process beside SQLite, the shared NATS beside Postgres.
+pub async fn bus(stage: &Stage) -> Result<instar_bus::Bus> {
+    let prefix = format!("t{}", uuid::Uuid::now_v7().simple());
+    let kinds = instar_core::rune::KINDS.iter().map(|k| k.token);
+    let space = instar_bus::Namespace::new(&prefix, kinds)?;
+    let options = instar_bus::Options::default();
+    if !stage.store.is_postgres() {
+        return Ok(instar_bus::Bus::local(space, options));
+    }
+    let server = instar_bus::Connection::new(instar_testkit::nats::shared().await?);
+    Ok(instar_bus::Bus::connect(space, &server, options).await?)
+}

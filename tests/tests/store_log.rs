@@ -96,12 +96,15 @@ async fn what_trails_is_found_by_state_until_it_is_marked(stage: Stage) -> Resul
     let mut both = vec![(a, 0, head), (b, 0, head)];
     both.sort();
     assert_eq!(trailing, both);
-    store.mark_published(&[(a, head), (b, 1)]).await?;
+    assert_eq!(store.mark_published(&[(a, 0, head), (b, 0, 1)]).await?.len(), 2);
     assert_eq!(store.trailing(soon, 10).await?, [(b, 1, head)]);
-    store.mark_published(&[(b, head), (b, 1)]).await?;
+    land(store, note(b, 3)?).await?;
+    assert_eq!(store.mark_published(&[(b, head, head + 3)]).await?, [], "a mark never jumps a gap");
+    assert_eq!(store.trailing(soon, 10).await?, [(b, 1, head + 3)]);
+    assert_eq!(store.mark_published(&[(b, 1, head + 3)]).await?, [b]);
     assert_eq!(store.trailing(soon, 10).await?, []);
-    store.mark_published(&[(a, 0)]).await?;
-    assert_eq!(store.trailing(soon, 10).await?, [], "a mark never goes back");
+    assert_eq!(store.mark_published(&[(a, 0, 1)]).await?, [], "nor goes back");
+    assert_eq!(store.trailing(soon, 10).await?, []);
     Ok(())
 }
 

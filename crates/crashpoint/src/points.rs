@@ -2,4 +2,5 @@
 //!
 //! A name is `area.operation.before` or `.after`: around each commit, publish, ack and effect.
 
-pub const POINTS: &[&str] = &["store.commit.before", "store.commit.after"];
+pub const POINTS: &[&str] =
+    &["runtime.publish.after", "runtime.publish.before", "store.commit.after", "store.commit.before"];

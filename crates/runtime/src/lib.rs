@@ -1,1 +1,14 @@
-//! To be filled.
+//! What the services share: store and bus joined, commands with their cascades, leases kept.
+
+mod act;
+mod hub;
+mod keeper;
+mod publisher;
+mod snapshot;
+mod tell;
+mod wire;
+
+pub use act::{Act, ActError, Done};
+pub use hub::Hub;
+pub use keeper::{Keeper, LeaseState};
+pub use snapshot::Snapshot;

@@ -38,32 +38,41 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
-    /// Notes that a session's runes are published up to a number; it never goes back. Losing this
-    /// costs a repeat that consumers drop by id, so it does not wait for the disk.
-    pub async fn mark_published(&self, marks: &[(SessionId, i64)]) -> Result<(), StoreError> {
+    /// Notes that runes were published: `(session, after, up_to)`, one per session. A mark counts
+    /// only if everything before it is published too, so that a gap is never jumped; the sessions
+    /// whose mark counted come back. Losing one costs a repeat that consumers drop by id, so it
+    /// does not wait for the disk.
+    pub async fn mark_published(&self, marks: &[(SessionId, i64, i64)]) -> Result<Vec<SessionId>, StoreError> {
+        let mut counted = Vec::new();
         if marks.is_empty() {
-            return Ok(());
+            return Ok(counted);
         }
         if self.is_postgres() {
             let ids: Vec<Uuid> = marks.iter().map(|m| m.0.uuid()).collect();
-            let seqs: Vec<i64> = marks.iter().map(|m| m.1).collect();
-            let sql = "WITH off AS (SELECT set_config('synchronous_commit', 'off', true)) \
-                       UPDATE sessions s SET published_seq = greatest(s.published_seq, m.seq) \
-                       FROM (SELECT id, max(seq) AS seq FROM unnest($1::uuid[], $2::int8[]) AS m(id, seq) \
-                       GROUP BY id ORDER BY id) m, off WHERE s.id = m.id AND s.published_seq < m.seq";
-            let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, [ids.into(), seqs.into()]);
-            sea_orm::ConnectionTrait::execute_raw(&self.db, statement).await?;
-            return Ok(());
+            let after: Vec<i64> = marks.iter().map(|m| m.1).collect();
+            let up_to: Vec<i64> = marks.iter().map(|m| m.2).collect();
+            let sql = "WITH off AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) \
+                       UPDATE sessions s SET published_seq = m.up_to \
+                       FROM unnest($1::uuid[], $2::int8[], $3::int8[]) AS m(id, after, up_to), off \
+                       WHERE s.id = m.id AND s.published_seq >= m.after AND s.published_seq < m.up_to RETURNING s.id";
+            let values = [ids.into(), after.into(), up_to.into()];
+            let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, values);
+            for row in sea_orm::ConnectionTrait::query_all_raw(&self.db, statement).await? {
+                counted.push(SessionId::from(row.try_get_by_index::<Uuid>(0)?));
+            }
+            return Ok(counted);
         }
-        for (session, seq) in marks {
-            session::Entity::update_many()
-                .col_expr(session::Column::PublishedSeq, Expr::value(*seq))
+        for (session, after, up_to) in marks {
+            let done = session::Entity::update_many()
+                .col_expr(session::Column::PublishedSeq, Expr::value(*up_to))
                 .filter(session::Column::Id.eq(session.uuid()))
-                .filter(session::Column::PublishedSeq.lt(*seq))
+                .filter(session::Column::PublishedSeq.gte(*after))
+                .filter(session::Column::PublishedSeq.lt(*up_to))
                 .exec(&self.db)
                 .await?;
+            counted.extend((done.rows_affected > 0).then_some(*session));
         }
-        Ok(())
+        Ok(counted)
     }
 
     /// Sessions whose newest runes were not published by `before`: what the slow path repeats.

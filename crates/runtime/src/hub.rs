@@ -1,0 +1,72 @@
+//! Store and bus joined: a commit lands, then its runes are published, and nobody waits for that.
+//!
+//! The fast path publishes right after the commit; what it did not manage (the process died, the
+//! bus was away) trails in the database until [`Hub::republish`] repeats it.
+
+use crate::publisher::Publisher;
+use crate::wire;
+use chrono::{DateTime, Utc};
+use instar_bus::Bus;
+use instar_core::id::SessionId;
+use instar_store::{Answer, Commit, PAGE_MAX, Store, StoreError};
+
+#[derive(Clone)]
+pub struct Hub {
+    store: Store,
+    bus: Bus,
+    publisher: Publisher,
+}
+
+impl Hub {
+    pub fn new(store: Store, bus: Bus) -> Hub {
+        let publisher = Publisher::start(store.clone(), bus.clone());
+        Hub { store, bus, publisher }
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub fn bus(&self) -> &Bus {
+        &self.bus
+    }
+
+    /// Commits; if it lands its runes are on their way to the bus when this returns.
+    pub async fn commit(&self, commit: Commit) -> Result<Answer, StoreError> {
+        let answer = self.store.commit(commit).await?;
+        if let Answer::Moved(landed) = &answer {
+            instar_crashpoint::crash_point!("runtime.publish.before");
+            self.publisher.publish(&landed.runes);
+            instar_crashpoint::crash_point!("runtime.publish.after");
+        }
+        Ok(answer)
+    }
+
+    /// The slow path: publishes again what trails since before `before`, and marks it. Says how
+    /// many runes it repeated. Several processes may do it at once; consumers drop repeats by id.
+    pub async fn republish(&self, before: DateTime<Utc>, sessions_max: u64) -> Result<usize, StoreError> {
+        let mut repeated = 0;
+        for (session, published, head) in self.store.trailing(before, sessions_max).await? {
+            repeated += self.republish_session(session, published, head).await?;
+        }
+        Ok(repeated)
+    }
+
+    async fn republish_session(&self, session: SessionId, published: i64, head: i64) -> Result<usize, StoreError> {
+        let (mut from, mut repeated) = (published, 0);
+        while from < head {
+            let runes = self.store.runes(session, from, PAGE_MAX).await?;
+            let Some(last) = runes.last().map(|r| r.seq) else { break };
+            for rune in &runes {
+                if let Err(error) = self.bus.publish_rune(&wire::rune(rune)).await {
+                    tracing::debug!(%session, seq = rune.seq, %error, "not published; it goes on trailing");
+                    return Ok(repeated);
+                }
+                repeated += 1;
+            }
+            self.store.mark_published(&[(session, from, last)]).await?;
+            from = last;
+        }
+        Ok(repeated)
+    }
+}

@@ -1,0 +1,82 @@
+//! What a command and its cascades say: the payload of each rune, and the columns that go with
+//! each transition.
+
+use chrono::{DateTime, Utc};
+use instar_core::cascade::{Entry, Planned};
+use instar_core::machine::Phase;
+use instar_store::Change;
+use instar_store::entity::{agent, tool_call, turn};
+use serde_json::{Value, json};
+
+/// Fields that the command supplies for the rune it causes itself go before these.
+pub(crate) fn payload(entry: &Entry, reason: &str, actor: &str) -> Value {
+    let rows: Vec<&str> = entry.moves.iter().filter(|m| m.entity == entry.entity).map(|m| m.row.as_str()).collect();
+    match entry.kind {
+        "session.suspended" | "agent.terminated" | "agent.drive_idled" | "turn.interrupted" | "tool.denied" => {
+            json!({"reason": reason})
+        }
+        "agent.drive_errored" => json!({"last_error": reason}),
+        "agent.failed" => json!({"error": reason}),
+        "turn.error" => json!({"error_type": reason, "message": reason}),
+        "turn.control_requested" => json!({"action": "interrupt", "reason": reason}),
+        "tool.approved" => json!({"approver": actor}),
+        "tool.result" => json!({"status": status(&rows), "error": error(status(&rows), reason)}),
+        "session.paused"
+        | "session.resumed"
+        | "session.closing"
+        | "session.unsuspended"
+        | "agent.drive_stopped"
+        | "agent.drive_started"
+        | "agent.deleted" => json!({"reason": reason}),
+        _ => json!({}),
+    }
+}
+
+fn status(rows: &[&str]) -> &'static str {
+    let row = |id: &str| rows.contains(&id);
+    match () {
+        _ if row("C6") || row("C13") => "denied",
+        _ if row("C7") || row("C11") => "timeout",
+        _ if row("C16") => "unknown",
+        _ if row("C12") || row("C17") => "cancelled",
+        _ if row("C9") => "success",
+        _ if row("C15") => "sandbox_violation",
+        _ => "error",
+    }
+}
+
+/// What the model is told of a call that did not run to its end.
+fn error(status: &str, reason: &str) -> String {
+    match status {
+        "denied" => format!("the call was denied: {reason}"),
+        "cancelled" => format!("the call was cancelled: {reason}"),
+        "timeout" => "nobody decided about the call in time".into(),
+        "unknown" => "it is not known whether the call took effect".into(),
+        other => format!("{other}: {reason}"),
+    }
+}
+
+/// The columns besides its state that a row's transition sets.
+pub(crate) fn dress(change: Change, planned: &Planned, reason: &str, at: DateTime<Utc>) -> Change {
+    let mv = &planned.mv;
+    let ends = mv.table().phase(mv.to()) == Some(Phase::Terminal) && mv.changes_state();
+    match mv.machine() {
+        "turn" if ends => change.set(turn::Column::EndedAt, at).set(turn::Column::OpenCalls, 0i64),
+        "turn" if mv.event() == "request_control" => {
+            change.set(turn::Column::Control, json!({"action": "interrupt", "reason": reason}))
+        }
+        "tool_call" if ends => {
+            let status = status(&[mv.row()]);
+            change
+                .set(tool_call::Column::EndedAt, at)
+                .set(tool_call::Column::ResultStatus, status)
+                .set(tool_call::Column::Result, json!({"error": error(status, reason)}))
+        }
+        "agent_lifecycle" if ends => change.set(agent::Column::Owner, None::<uuid::Uuid>),
+        "agent_drive" if matches!(mv.event(), "start") => {
+            change.set(agent::Column::NudgeCount, 0i64).set(agent::Column::LastError, None::<String>)
+        }
+        "agent_drive" if mv.to() == "errored" => change.set(agent::Column::LastError, reason.to_owned()),
+        _ => change,
+    }
+}
