@@ -9,7 +9,11 @@ use instar_core::rune::{Actor, Draft};
 use instar_store::entity::{agent, session, tool_call, turn};
 use instar_store::{Answer, Change, Commit, Landed, Store};
 use serde_json::json;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use uuid::Uuid;
+
+/// Turn numbers only have to grow.
+static NUMBER: AtomicI64 = AtomicI64::new(1);
 
 pub fn fresh<T: From<Uuid>>() -> T {
     T::from(Uuid::now_v7())
@@ -87,7 +91,7 @@ pub fn turn_row(id: TurnId, session: SessionId, agent: AgentId, status: &str) ->
         status: status.into(),
         epoch: 0,
         version: 0,
-        number: 1,
+        number: NUMBER.fetch_add(1, Relaxed),
         cause: "user".into(),
         attempts: 0,
         iterations: 0,
@@ -195,8 +199,9 @@ pub async fn turn(store: &Store, session: SessionId, agent: AgentId) -> Result<T
 pub async fn turn_with(store: &Store, session: SessionId, agent: AgentId, id: TurnId) -> Result<()> {
     let mut commit = Commit::new(session, system());
     let birth = mv(&machine::turn::TABLE, None, "queue_turn", By::User)?;
-    commit.bear(&turn::TABLE, id, &[birth], turn_row(id, session, agent, "queued"));
-    let queued = TurnQueued { cause: "user".into(), number: 1, message_ids: vec![], input: None };
+    let row = turn_row(id, session, agent, "queued");
+    let queued = TurnQueued { cause: "user".into(), number: row.number, message_ids: vec![], input: None };
+    commit.bear(&turn::TABLE, id, &[birth], row);
     commit.rune(Draft::new(id, &queued)?.agent(agent).turn(id));
     land(store, commit).await?;
     Ok(())

@@ -134,9 +134,9 @@ async fn what_is_committed_is_published_and_marked_and_what_was_missed_is_repeat
     first.ack().await?;
 
     // What came before it was never published, so its mark must wait.
-    assert_eq!(store.trailing(soon, 10).await?, [(session, 0, runes[0].seq)]);
+    assert_eq!(store.trailing(soon, None, 10).await?, [(session, 0, runes[0].seq)]);
     assert_eq!(hub.republish(soon, 10).await?, runes[0].seq as usize);
-    assert_eq!(store.trailing(soon, 10).await?, []);
+    assert_eq!(store.trailing(soon, None, 10).await?, []);
     let mut seen = HashSet::from([runes[0].seq as u64]);
     while seen.len() < runes[0].seq as usize {
         let delivery = tokio::time::timeout(BOUND, reader.next()).await?;
@@ -145,7 +145,7 @@ async fn what_is_committed_is_published_and_marked_and_what_was_missed_is_repeat
     }
     // From here on the fast path marks by itself.
     Act::new(session, agent, &machine::agent_drive::TABLE, "start", person()).carry_out(&hub).await?;
-    wait::until(BOUND, || async { store.trailing(soon, 10).await.is_ok_and(|t| t.is_empty()) }).await;
+    wait::until(BOUND, || async { store.trailing(soon, None, 10).await.is_ok_and(|t| t.is_empty()) }).await;
     Ok(())
 }
 

@@ -91,20 +91,20 @@ async fn what_trails_is_found_by_state_until_it_is_marked(stage: Stage) -> Resul
     let (a, b) = (cast::session(store).await?, cast::session(store).await?);
     let soon = store.now().await? + chrono::Duration::seconds(60);
     let head = store.runes(a, 0, 100).await?.len() as i64;
-    let mut trailing = store.trailing(soon, 10).await?;
+    let mut trailing = store.trailing(soon, None, 10).await?;
     trailing.sort();
     let mut both = vec![(a, 0, head), (b, 0, head)];
     both.sort();
     assert_eq!(trailing, both);
     assert_eq!(store.mark_published(&[(a, 0, head), (b, 0, 1)]).await?.len(), 2);
-    assert_eq!(store.trailing(soon, 10).await?, [(b, 1, head)]);
+    assert_eq!(store.trailing(soon, None, 10).await?, [(b, 1, head)]);
     land(store, note(b, 3)?).await?;
     assert_eq!(store.mark_published(&[(b, head, head + 3)]).await?, [], "a mark never jumps a gap");
-    assert_eq!(store.trailing(soon, 10).await?, [(b, 1, head + 3)]);
+    assert_eq!(store.trailing(soon, None, 10).await?, [(b, 1, head + 3)]);
     assert_eq!(store.mark_published(&[(b, 1, head + 3)]).await?, [b]);
-    assert_eq!(store.trailing(soon, 10).await?, []);
+    assert_eq!(store.trailing(soon, None, 10).await?, []);
     assert_eq!(store.mark_published(&[(a, 0, 1)]).await?, [], "nor goes back");
-    assert_eq!(store.trailing(soon, 10).await?, []);
+    assert_eq!(store.trailing(soon, None, 10).await?, []);
     Ok(())
 }
 

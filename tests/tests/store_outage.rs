@@ -91,6 +91,43 @@ async fn a_commit_that_never_reached_the_server_is_made_after_the_reconnect() ->
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_falls_silent_holds_a_lane_up_for_a_limited_time() -> Result<()> {
+    let stage = stage::postgres().await?;
+    let session = cast::session(&stage.store).await?;
+    let proxy = Proxy::start(&host(&stage.url)?).await?;
+    let mut options = Options::new(proxy.instead_of(&stage.url));
+    options.round_trip_max = Duration::from_millis(300);
+    let store = Store::open(options).await?;
+    land(&store, note(session, "the connection is up")?).await?;
+    // No reset, no end of stream: nobody ever says that the answer will not come.
+    proxy.black_hole(Direction::Down);
+    let commit = note(session, "into silence")?;
+    let command = commit.command_id();
+    let pending = tokio::spawn({
+        let store = store.clone();
+        async move { store.commit(commit).await }
+    });
+    let lost = || store.writer_stats().ambiguous.load(Ordering::Relaxed);
+    wait::until(Duration::from_secs(10), || async { lost() == 1 }).await;
+    proxy.heal();
+    assert!(matches!(pending.await??, Answer::Moved(_)));
+    assert_eq!(stage.store.read_back(session, command).await?.len(), 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_share_the_connections_of_the_pool() -> Result<()> {
+    let stage = stage::postgres().await?;
+    let proxy = Proxy::start(&host(&stage.url)?).await?;
+    let store = through(&proxy, &stage.url, 2).await?;
+    for _ in 0..100 {
+        store.expired_workers(1).await?;
+    }
+    assert!(proxy.connections() <= 2, "100 reads took {} connections", proxy.connections());
+    Ok(())
+}
+
 /// Five rows written after a deadline struck must all be visible from elsewhere.
 async fn five_rows_are_visible(store: &Store, elsewhere: &Store) -> Result<()> {
     let before = worker::Entity::find().count(elsewhere.db()).await?;

@@ -124,7 +124,153 @@ async fn bad_input_is_refused_with_what_is_wrong_and_writes_nothing(stage: Stage
     Ok(())
 }
 
+async fn several_changes_of_one_row_in_one_commit_all_land(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let table = &machine::turn::TABLE;
+    // Alone, and beside others: the writer has a path for each.
+    for together in [1, 16] {
+        let commits = (0..together).map(|_| async {
+            let s = cast::session(store).await?;
+            let a = cast::agent(store, s).await?;
+            let t = cast::turn(store, s, a).await?;
+            land(store, cast::claim(s, a, t, 0)?).await?;
+            let mut commit = Commit::new(s, system()).under_epoch(1);
+            // The session is expected first and moved later; the turn moves twice and counts.
+            commit.change(Change::entity(&session::TABLE, s).expecting("session", "active"));
+            let usage = mv(table, Some("streaming"), "usage_reported", By::System)?;
+            commit.change(Change::entity(&turn::TABLE, t).moving(usage).epoch(1).adding(3));
+            commit.rune(Draft::new(t, &TurnUsage { input_tokens: 1, output_tokens: 1, estimated: false })?);
+            let asked = mv(table, Some("streaming"), "tool_calls_received", By::System)?;
+            commit.change(Change::entity(&turn::TABLE, t).moving(asked).set(turn::Column::Iterations, 1i64).adding(2));
+            commit.rune(Draft::new(t, &TurnToolCallsReceived { call_ids: vec![], content: None, reasoning: None })?);
+            let paused = mv(&machine::session::TABLE, Some("active"), "pause_requested", By::User)?;
+            commit.change(Change::entity(&session::TABLE, s).moving(paused));
+            commit.rune(Draft::new(s, &SessionPaused { reason: None, in_flight: None })?);
+            let landed = land(store, commit).await?;
+            anyhow::ensure!(landed.counter(t.uuid()) == Some(5), "{:?}", landed.counters);
+            let row = turn::Entity::find_by_id(t.uuid()).one(store.db()).await?.context("turn")?;
+            anyhow::ensure!(
+                (row.status.as_str(), row.iterations, row.open_calls) == ("tool_executing", 1, 5),
+                "{row:?}"
+            );
+            let row = session::Entity::find_by_id(s.uuid()).one(store.db()).await?.context("session")?;
+            anyhow::ensure!(row.status == "paused" && row.head_seq == landed.head_seq(), "{row:?}");
+            Ok(())
+        });
+        futures::future::try_join_all(commits).await?;
+    }
+    Ok(())
+}
+
+async fn a_commit_that_contradicts_itself_or_goes_past_the_machines_is_refused(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let s = cast::session(store).await?;
+    let a = cast::agent(store, s).await?;
+    let t = cast::turn(store, s, a).await?;
+    let head = store.runes(s, 0, 100).await?.len();
+    let table = &machine::turn::TABLE;
+    let start = || mv(table, Some("queued"), "start_turn", By::System);
+    let done = || mv(table, Some("streaming"), "response_done", By::System);
+    let row = |session| cast::turn_row(fresh(), session, a, "completed");
+    let mut bad: Vec<(&str, Commit)> = Vec::new();
+    let mut case = |why, build: &dyn Fn(&mut Commit) -> Result<()>| -> Result<()> {
+        let mut commit = Commit::new(s, system());
+        build(&mut commit)?;
+        commit.rune(Draft::new(t, &TurnUsage { input_tokens: 1, output_tokens: 1, estimated: false })?);
+        bad.push((why, commit));
+        Ok(())
+    };
+    case("is born by a move", &|c| {
+        c.insert(&turn::TABLE, row(s));
+        Ok(())
+    })?;
+    case("by then, not", &|c| {
+        c.change(Change::entity(&turn::TABLE, t).expecting("turn", "streaming").moving(start()?));
+        Ok(())
+    })?;
+    case("by then, not", &|c| {
+        c.change(Change::entity(&turn::TABLE, t).moving(start()?));
+        c.change(Change::entity(&turn::TABLE, t).moving(start()?));
+        Ok(())
+    })?;
+    case("two different epochs", &|c| {
+        c.change(Change::entity(&turn::TABLE, t).moving(start()?).epoch(0));
+        c.change(Change::entity(&turn::TABLE, t).moving(done()?).epoch(1));
+        Ok(())
+    })?;
+    let birth = || mv(table, None, "queue_turn", By::User);
+    case("must be where its birth leads", &|c| {
+        let model = row(s);
+        c.bear(&turn::TABLE, instar_core::id::TurnId::from(model.id), &[birth()?, done()?], model);
+        Ok(())
+    })?;
+    case("is not that of", &|c| {
+        c.bear(&turn::TABLE, fresh::<instar_core::id::TurnId>(), &[birth()?], row(s));
+        Ok(())
+    })?;
+    case("belongs to another session", &|c| {
+        let model = turn::Model { status: "queued".into(), ..row(fresh()) };
+        c.bear(&turn::TABLE, instar_core::id::TurnId::from(model.id), &[birth()?], model);
+        Ok(())
+    })?;
+    case("is written by the transition writer only", &|c| {
+        c.change(Change::new(&turn::TABLE, t.uuid()).set(turn::Column::CreatedAt, chrono::Utc::now()));
+        Ok(())
+    })?;
+    case("both set and added to", &|c| {
+        c.change(Change::new(&turn::TABLE, t.uuid()).set(turn::Column::OpenCalls, 1i64).adding(1));
+        Ok(())
+    })?;
+    case("no column has", &|c| {
+        c.change(Change::new(&turn::TABLE, t.uuid()).set(turn::Column::Output, 1.5f64));
+        Ok(())
+    })?;
+    case("bytes of a commit", &|c| {
+        let text = "x".repeat(instar_store::COMMIT_BYTES_MAX);
+        c.change(Change::new(&turn::TABLE, t.uuid()).set(turn::Column::Output, text));
+        Ok(())
+    })?;
+    for (why, commit) in bad {
+        let refused = store.commit(commit).await.expect_err(why).to_string();
+        assert!(refused.contains(why), "{why}: {refused}");
+    }
+    assert_eq!(store.runes(s, 0, 100).await?.len(), head);
+    Ok(())
+}
+
+async fn what_a_database_cannot_hold_is_stored_alike_on_every_path(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    for together in [1, 16] {
+        let commits = (0..together).map(|_| async {
+            let s = cast::session(store).await?;
+            let a = cast::agent(store, s).await?;
+            let t = cast::turn(store, s, a).await?;
+            let mut commit = cast::claim(s, a, t, 0)?;
+            let odd = serde_json::json!({"nul": "a\u{0}b", "k\u{0}": [1, "\u{0}"]});
+            let change = Change::new(&turn::TABLE, t.uuid()).set(turn::Column::Output, "a\u{0}b");
+            commit.change(change.set(turn::Column::Error, odd).set(turn::Column::Control, serde_json::Value::Null));
+            land(store, commit).await?;
+            let row = turn::Entity::find_by_id(t.uuid()).one(store.db()).await?.context("turn")?;
+            anyhow::ensure!(row.output.as_deref() == Some("a\u{fffd}b"), "{row:?}");
+            let held = serde_json::json!({"nul": "a\u{fffd}b", "k\u{fffd}": [1, "\u{fffd}"]});
+            anyhow::ensure!(row.error == Some(held) && row.control.is_none(), "{row:?}");
+            // Where a value must be, its absence is refused, not stored as something else.
+            let mut commit = Commit::new(s, system());
+            commit.change(Change::new(&turn::TABLE, t.uuid()).set(turn::Column::Usage, serde_json::Value::Null));
+            commit.rune(Draft::new(t, &TurnUsage { input_tokens: 1, output_tokens: 1, estimated: false })?);
+            let refused = store.commit(commit).await;
+            anyhow::ensure!(matches!(refused, Err(StoreError::Invalid(_))), "{refused:?}");
+            Ok(())
+        });
+        futures::future::try_join_all(commits).await?;
+    }
+    Ok(())
+}
+
 on_both! {
+    several_changes_of_one_row_in_one_commit_all_land;
+    a_commit_that_contradicts_itself_or_goes_past_the_machines_is_refused;
+    what_a_database_cannot_hold_is_stored_alike_on_every_path;
     a_claim_moves_agent_and_turn_in_one_commit_and_a_second_one_changes_nothing;
     runes_read_back_intact_with_their_moves;
     a_counter_is_added_to_without_knowing_it;

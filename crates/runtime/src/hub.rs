@@ -42,14 +42,21 @@ impl Hub {
         Ok(answer)
     }
 
-    /// The slow path: publishes again what trails since before `before`, and marks it. Says how
+    /// The slow path: publishes again what trails since before `before`, page by page, and marks it. Says how
     /// many runes it repeated. Several processes may do it at once; consumers drop repeats by id.
     pub async fn republish(&self, before: DateTime<Utc>, sessions_max: u64) -> Result<usize, StoreError> {
-        let mut repeated = 0;
-        for (session, published, head) in self.store.trailing(before, sessions_max).await? {
-            repeated += self.republish_session(session, published, head).await?;
+        let (mut repeated, mut from) = (0, None);
+        loop {
+            let page = self.store.trailing(before, from, sessions_max).await?;
+            for (session, published, head) in &page {
+                repeated += self.republish_session(*session, *published, *head).await?;
+            }
+            // Past those that could not be published: they must not hide the others.
+            match page.last() {
+                Some((last, ..)) if page.len() as u64 == sessions_max => from = Some(*last),
+                _ => return Ok(repeated),
+            }
         }
-        Ok(repeated)
     }
 
     async fn republish_session(&self, session: SessionId, published: i64, head: i64) -> Result<usize, StoreError> {

@@ -30,7 +30,7 @@ pub(crate) fn rune(r: &Rune) -> message::Rune {
             .collect(),
         traceparent: r.traceparent.clone().unwrap_or_default(),
         at: r.at_us,
-        hash: r.hash.0.to_vec().into(),
+        hash: r.hash.0.to_vec(),
         command_id: r.command_id.to_string(),
         epoch: r.epoch,
     }

@@ -21,11 +21,19 @@ pub struct Options {
     pub writers: usize,
     /// How long a query waits for a connection.
     pub acquire_timeout: Duration,
+    /// How long the writer waits for an answer before it takes the connection for lost.
+    pub round_trip_max: Duration,
 }
 
 impl Options {
     pub fn new(url: impl Into<String>) -> Options {
-        Options { url: url.into(), readers_max: 8, writers: 2, acquire_timeout: Duration::from_secs(3) }
+        Options {
+            url: url.into(),
+            readers_max: 8,
+            writers: 2,
+            acquire_timeout: Duration::from_secs(3),
+            round_trip_max: Duration::from_secs(15),
+        }
     }
 }
 
@@ -40,6 +48,11 @@ impl Store {
     /// Opens the store. The schema must be there: see [`Store::migrate`].
     pub async fn open(options: Options) -> Result<Store, StoreError> {
         let unusable = |e: sea_orm::sqlx::Error| StoreError::Unusable(e.to_string());
+        if options.url.contains(":memory:") {
+            return Err(StoreError::Unusable(
+                "an in-memory SQLite cannot be shared by writer and readers: name a file".into(),
+            ));
+        }
         if options.url.starts_with("sqlite:") {
             let file = sqlite(&options.url).map_err(unusable)?;
             let db = Database::connect(readers(&options)).await?;
@@ -50,7 +63,9 @@ impl Store {
             let db = Database::connect(readers(&options)).await?;
             refuse_replica(&db).await?;
             let server = server.application_name("instar-writer");
-            let lanes = (0..options.writers.max(1)).map(|_| writer::Postgres::new(server.clone())).collect();
+            let lanes = (0..options.writers.max(1))
+                .map(|_| writer::Postgres::new(server.clone(), options.round_trip_max))
+                .collect();
             Ok(Store { db, writer: Writer::start(lanes) })
         } else {
             let scheme = options.url.split(':').next().unwrap_or_default().to_owned();
@@ -71,12 +86,9 @@ impl Store {
         if postgres {
             db.execute_unprepared("SELECT pg_advisory_lock(7023108)").await?;
         }
-        let done = Migrator::up(&db, None).await;
-        if postgres {
-            db.execute_unprepared("SELECT pg_advisory_unlock(7023108)").await?;
-        }
-        db.close().await?;
-        Ok(done?)
+        Migrator::up(&db, None).await?;
+        // Closing the only connection gives the lock back.
+        Ok(db.close().await?)
     }
 
     /// For queries. Statuses and runes are written by [`Store::commit`] only.
@@ -128,8 +140,9 @@ fn readers(options: &Options) -> ConnectOptions {
         readers.map_sqlx_postgres_pool_opts(|pool| {
             pool.after_release(|connection, _| {
                 Box::pin(async move {
+                    // By the simple protocol: the extended one takes the two times apart.
                     let sql = "SELECT now() = statement_timestamp()";
-                    let row = sea_orm::sqlx::query(sql).fetch_one(connection).await?;
+                    let row = sea_orm::sqlx::raw_sql(sql).fetch_one(connection).await?;
                     sea_orm::sqlx::Row::try_get(&row, 0)
                 })
             })

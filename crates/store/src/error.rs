@@ -17,6 +17,9 @@ pub enum StoreError {
     Ambiguous(CommandId),
     #[error("the database does not answer: {0}; nothing was written, try again")]
     Unavailable(String),
+    /// A transaction beside the writer's, whose end was not heard of.
+    #[error("it is not known whether the transaction landed: {0}; read before you write it again")]
+    Unknown(String),
     #[error("the transition writer is at its limit of waiting commits; try again shortly")]
     Busy,
     #[error("the store is closed")]
@@ -28,12 +31,21 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// The same refusal once more: every commit of a refused batch is told.
+    pub(crate) fn again(&self) -> StoreError {
+        match self {
+            StoreError::Duplicate(what) => StoreError::Duplicate(what.clone()),
+            StoreError::Invalid(why) => StoreError::Invalid(why.clone()),
+            other => StoreError::Unusable(other.to_string()),
+        }
+    }
     /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
         use StoreError::*;
         match self {
             Invalid(_) | TooLarge { .. } | Duplicate(_) | Closed | Unusable(_) => false,
             Ambiguous(_) | Unavailable(_) | Busy => true,
+            Unknown(_) => false,
             Database(e) => matches!(e, sea_orm::DbErr::ConnectionAcquire(_) | sea_orm::DbErr::Conn(_)),
         }
     }

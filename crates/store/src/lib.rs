@@ -15,7 +15,7 @@ mod timer;
 mod transaction;
 mod writer;
 
-pub use commit::{Answer, Change, Commit, Found, Landed, PAYLOAD_BYTES_MAX, RUNES_MAX, WRITES_MAX};
+pub use commit::{Answer, COMMIT_BYTES_MAX, Change, Commit, Found, Landed, PAYLOAD_BYTES_MAX, RUNES_MAX, WRITES_MAX};
 pub use connect::{Options, Store};
 pub use error::StoreError;
 pub use lease::Lease;

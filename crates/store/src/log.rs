@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use instar_core::id::{AgentId, CommandId, Entity, Kind, RuneId, SessionId, TurnId};
 use instar_core::machine::By;
 use instar_core::rune::{Actor, Hash, Moved, Rune, Seal, Visibility, chain};
-use sea_orm::sea_query::{Expr, ExprTrait};
+use sea_orm::sea_query::Expr;
 use sea_orm::{ActiveValue::Set, ColumnTrait, DbBackend, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Statement};
 use uuid::Uuid;
 
@@ -41,7 +41,7 @@ impl Store {
     /// Notes that runes were published: `(session, after, up_to)`, one per session. A mark counts
     /// only if everything before it is published too, so that a gap is never jumped; the sessions
     /// whose mark counted come back. Losing one costs a repeat that consumers drop by id, so it
-    /// does not wait for the disk.
+    /// waits neither for the disk nor for a session that is being written.
     pub async fn mark_published(&self, marks: &[(SessionId, i64, i64)]) -> Result<Vec<SessionId>, StoreError> {
         let mut counted = Vec::new();
         if marks.is_empty() {
@@ -51,10 +51,12 @@ impl Store {
             let ids: Vec<Uuid> = marks.iter().map(|m| m.0.uuid()).collect();
             let after: Vec<i64> = marks.iter().map(|m| m.1).collect();
             let up_to: Vec<i64> = marks.iter().map(|m| m.2).collect();
-            let sql = "WITH off AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)) \
+            let sql = "WITH off AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)), \
+                       free AS MATERIALIZED (SELECT s.id FROM sessions s WHERE s.id = ANY($1) FOR UPDATE SKIP LOCKED) \
                        UPDATE sessions s SET published_seq = m.up_to \
-                       FROM unnest($1::uuid[], $2::int8[], $3::int8[]) AS m(id, after, up_to), off \
-                       WHERE s.id = m.id AND s.published_seq >= m.after AND s.published_seq < m.up_to RETURNING s.id";
+                       FROM unnest($1::uuid[], $2::int8[], $3::int8[]) AS m(id, after, up_to), free, off \
+                       WHERE s.id = m.id AND s.id = free.id AND s.published_seq >= m.after \
+                       AND s.published_seq < m.up_to RETURNING s.id";
             let values = [ids.into(), after.into(), up_to.into()];
             let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, values);
             for row in sea_orm::ConnectionTrait::query_all_raw(&self.db, statement).await? {
@@ -75,29 +77,44 @@ impl Store {
         Ok(counted)
     }
 
-    /// Sessions whose newest runes were not published by `before`: what the slow path repeats.
-    /// Read by state, never by "newer than the last one seen".
-    pub async fn trailing(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<(SessionId, i64, i64)>, StoreError> {
-        let rows: Vec<(Uuid, i64, i64)> = session::Entity::find()
-            .select_only()
-            .columns([session::Column::Id, session::Column::PublishedSeq, session::Column::HeadSeq])
-            .filter(Expr::col(session::Column::PublishedSeq).lt(Expr::col(session::Column::HeadSeq)))
-            .filter(session::Column::UpdatedAt.lt(before))
-            .limit(limit)
-            .into_tuple()
-            .all(&self.db)
-            .await?;
-        Ok(rows.into_iter().map(|(id, from, to)| (SessionId::from(id), from, to)).collect())
+    /// Sessions whose oldest unpublished rune is older than `before`, after `from` in the order of
+    /// ids: what the slow path repeats, page by page. Read by state, never by "newer than the last
+    /// one seen", and by that rune's age, so that a busy session hides nothing. It looks at every
+    /// session: an index would make every commit dearer, and this is done seldom.
+    pub async fn trailing(
+        &self,
+        before: DateTime<Utc>,
+        from: Option<SessionId>,
+        limit: u64,
+    ) -> Result<Vec<(SessionId, i64, i64)>, StoreError> {
+        let sql = "SELECT s.id, s.published_seq, s.head_seq FROM sessions s \
+                   JOIN runes r ON r.session_id = s.id AND r.seq = s.published_seq + 1 \
+                   WHERE s.published_seq < s.head_seq AND r.at_us < $1 AND s.id > $2 ORDER BY s.id LIMIT $3";
+        let from = from.map_or(Uuid::nil(), |id| id.uuid());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let values: [sea_orm::Value; 3] = [before.timestamp_micros().into(), from.into(), limit.into()];
+        let backend = sea_orm::ConnectionTrait::get_database_backend(&self.db);
+        let statement = Statement::from_sql_and_values(backend, sql, values);
+        let rows = sea_orm::ConnectionTrait::query_all_raw(&self.db, statement).await?;
+        let read = |r: &sea_orm::QueryResult| {
+            let id = SessionId::from(r.try_get_by_index::<Uuid>(0)?);
+            Ok((id, r.try_get_by_index(1)?, r.try_get_by_index(2)?))
+        };
+        rows.iter().map(read).collect()
     }
 
     /// Extends the sealed chain of a session up to its newest rune. Says up to where it is sealed,
-    /// or at which number the log has a hole.
+    /// or at which number the log has a hole or a rune that was changed.
     pub async fn seal(&self, session: SessionId) -> Result<Result<Seal, i64>, StoreError> {
         let mut sealed = self.last_seal(session).await?;
         loop {
             let runes = self.runes(session, sealed.seq, PAGE_MAX).await?;
             if runes.is_empty() {
                 return Ok(Ok(sealed));
+            }
+            // A rune that is no longer what was written must not be sealed as if it were.
+            if let Some(damaged) = runes.iter().find(|r| !r.is_intact()) {
+                return Ok(Err(damaged.seq));
             }
             sealed = match chain(sealed, runes.iter().map(|r| (r.seq, r.hash))) {
                 Ok(next) => next,

@@ -1,26 +1,14 @@
 //! What the transition writer knows of a table: its columns, its status columns and its counter.
 //!
-//! Taken from the sea-orm entity, so that a column is declared in one place.
+//! Taken from the sea-orm entity, so that a column is declared in one place. Also the one form in
+//! which values are stored, whichever path of the writer they take.
 
-use sea_orm::{ActiveModelTrait, ColumnTrait, EntityName, EntityTrait, IdenStatic, Iterable, Value};
-
-/// How a column's value travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Type {
-    Plain,
-    Json,
-}
-
-#[derive(Debug)]
-pub struct Column {
-    pub name: &'static str,
-    pub kind: Type,
-}
+use sea_orm::{ActiveModelTrait, EntityTrait, IdenStatic, Iterable, Value};
 
 #[derive(Debug)]
 pub struct Table {
     pub name: &'static str,
-    pub columns: Vec<Column>,
+    pub columns: Vec<&'static str>,
     /// Machines whose state the row holds, with their columns; at most two.
     pub machines: &'static [(&'static str, &'static str)],
     /// A number that commits may add to without knowing its value.
@@ -32,13 +20,16 @@ impl Table {
         machines: &'static [(&'static str, &'static str)],
         counter: Option<&'static str>,
     ) -> Table {
-        let columns =
-            E::Column::iter().map(|c| Column { name: c.as_str(), kind: kind(c.def().get_column_type()) }).collect();
-        Table { name: E::default().table_name_static(), columns, machines, counter }
+        let columns = E::Column::iter().map(|c| c.as_str()).collect();
+        Table { name: E::default().table_name(), columns, machines, counter }
+    }
+
+    pub(crate) fn has(&self, column: &str) -> bool {
+        self.columns.contains(&column)
     }
 
     pub(crate) fn has_epoch(&self) -> bool {
-        self.columns.iter().any(|c| c.name == "epoch")
+        self.has("epoch")
     }
 
     pub(crate) fn status_column(&self, machine: &str) -> Option<usize> {
@@ -46,27 +37,11 @@ impl Table {
     }
 
     pub(crate) fn is_reserved(&self, column: &str) -> bool {
-        // The writer's own: a status goes through a move, the version counts writes.
-        matches!(column, "id" | "session_id" | "version" | "head_seq")
-            || self.machines.iter().any(|(_, c)| *c == column)
-    }
-}
-
-fn kind(column: &sea_orm::ColumnType) -> Type {
-    match column {
-        sea_orm::ColumnType::Json | sea_orm::ColumnType::JsonBinary => Type::Json,
-        _ => Type::Plain,
-    }
-}
-
-/// The table's name without an allocation; sea-orm's own accessor needs an instance.
-trait StaticName {
-    fn table_name_static(&self) -> &'static str;
-}
-
-impl<E: EntityName> StaticName for E {
-    fn table_name_static(&self) -> &'static str {
-        self.table_name()
+        // The writer's own: a status goes through a move, the version counts writes, times are the
+        // commit's, and how far a log is published or sealed is noted beside the commits.
+        let own =
+            ["id", "session_id", "version", "head_seq", "published_seq", "sealed_seq", "created_at", "updated_at"];
+        own.contains(&column) || self.machines.iter().any(|(_, c)| *c == column)
     }
 }
 
@@ -77,7 +52,65 @@ pub(crate) fn values<A: ActiveModelTrait>(model: &A) -> Vec<(&'static str, Value
         .collect()
 }
 
-/// A value as JSON text would carry it into a row of Postgres.
+/// A value in the one form that every path of the writer stores alike. `None`: no column of the
+/// store has this type.
+pub(crate) fn normal(value: Value) -> Option<Value> {
+    Some(match value {
+        // A text of PostgreSQL cannot hold it, and a tool that prints it must not lose its result.
+        Value::String(Some(text)) if text.contains('\0') => Value::from(text.replace('\0', "\u{fffd}")),
+        // JSON's null and the column's would be told apart on one path and not on another.
+        Value::Json(Some(json)) if json.is_null() => Value::Json(None),
+        Value::Json(Some(mut json)) => {
+            without_nul(&mut json);
+            Value::Json(Some(json))
+        }
+        Value::Bool(_)
+        | Value::Int(_)
+        | Value::BigInt(_)
+        | Value::String(_)
+        | Value::Uuid(_)
+        | Value::Json(_)
+        | Value::ChronoDateTimeUtc(_)
+        | Value::Bytes(_) => value,
+        _ => return None,
+    })
+}
+
+fn without_nul(json: &mut serde_json::Value) {
+    use serde_json::Value as J;
+    match json {
+        J::String(text) if text.contains('\0') => *text = text.replace('\0', "\u{fffd}"),
+        J::Array(items) => items.iter_mut().for_each(without_nul),
+        J::Object(map) => {
+            if map.keys().any(|k| k.contains('\0')) {
+                *map = std::mem::take(map).into_iter().map(|(k, v)| (k.replace('\0', "\u{fffd}"), v)).collect();
+            }
+            map.values_mut().for_each(without_nul);
+        }
+        _ => {}
+    }
+}
+
+/// Roughly what a value weighs on its way to the database.
+pub(crate) fn weight(value: &Value) -> usize {
+    fn json(value: &serde_json::Value) -> usize {
+        use serde_json::Value as J;
+        match value {
+            J::String(text) => text.len() + 2,
+            J::Array(items) => items.iter().map(|v| json(v) + 1).sum::<usize>() + 2,
+            J::Object(map) => map.iter().map(|(k, v)| k.len() + json(v) + 4).sum::<usize>() + 2,
+            _ => 8,
+        }
+    }
+    match value {
+        Value::String(Some(text)) => text.len(),
+        Value::Bytes(Some(bytes)) => bytes.len(),
+        Value::Json(Some(value)) => json(value),
+        _ => 8,
+    }
+}
+
+/// A value as JSON text would carry it into a row of PostgreSQL.
 pub(crate) fn json(value: &Value) -> serde_json::Value {
     use serde_json::Value as J;
     match value {
@@ -89,12 +122,8 @@ pub(crate) fn json(value: &Value) -> serde_json::Value {
         Value::Json(Some(v)) => (**v).clone(),
         Value::ChronoDateTimeUtc(Some(v)) => J::from(v.to_rfc3339_opts(chrono::SecondsFormat::Micros, true)),
         Value::Bytes(Some(v)) => {
-            let mut text = String::with_capacity(2 + v.len() * 2);
-            text.push_str("\\x");
-            for b in v.iter() {
-                text.push_str(&format!("{b:02x}"));
-            }
-            J::from(text)
+            let hex: String = v.iter().map(|b| format!("{b:02x}")).collect();
+            J::from(format!("\\x{hex}"))
         }
         _ => J::Null,
     }

@@ -18,7 +18,11 @@ impl Store {
             true => (DbBackend::Postgres, " FOR UPDATE SKIP LOCKED"),
             false => (DbBackend::Sqlite, ""),
         };
-        let sql = format!("UPDATE timers SET claimed_until = $2 WHERE id IN ({claimable}{lock}) RETURNING *");
+        // Materialised, so that the limit is applied once however the plan comes out.
+        let sql = format!(
+            "WITH due AS MATERIALIZED ({claimable}{lock}) \
+             UPDATE timers SET claimed_until = $2 WHERE id IN (SELECT id FROM due) RETURNING *"
+        );
         let values: [Value; 3] = [now.into(), until.into(), (limit.min(10_000) as i64).into()];
         let rows = self.db.query_all_raw(Statement::from_sql_and_values(backend, sql, values)).await?;
         let timers: Result<Vec<_>, _> = rows.iter().map(|row| timer::Model::from_query_result(row, "")).collect();

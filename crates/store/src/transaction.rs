@@ -30,15 +30,17 @@ impl Store {
             let transaction = db.begin_with_options(options).await?;
             match body(&transaction).await {
                 Ok(value) => {
-                    transaction.commit().await?;
+                    transaction.commit().await.map_err(|e| StoreError::Unknown(e.to_string()))?;
                     Ok(value)
                 }
                 Err(error) => {
-                    transaction.rollback().await?;
+                    if let Err(lost) = transaction.rollback().await {
+                        tracing::warn!(error = %lost, "a roll-back failed; the connection is closed instead");
+                    }
                     Err(error)
                 }
             }
         });
-        task.await.unwrap_or_else(|e| Err(StoreError::Unavailable(format!("the transaction's task ended: {e}"))))
+        task.await.unwrap_or_else(|e| Err(StoreError::Unknown(format!("the transaction's task ended: {e}"))))
     }
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 /// Commits in one transaction; beyond this a larger batch no longer helps and delays its first.
 const BATCH_MAX: usize = 256;
 const BATCH_WRITES_MAX: usize = 2_000;
+const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Queue<J> {
@@ -28,6 +29,14 @@ impl<J> Queue<J> {
         self.waiting.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = J> {
+        self.waiting.drain(..)
+    }
+
     pub(super) fn push(&mut self, job: J) {
         self.waiting.push_back(job);
     }
@@ -38,12 +47,15 @@ impl<J> Queue<J> {
             return self.waiting.drain(..).collect();
         }
         let mut seen: HashMap<(usize, Uuid), bool> = HashMap::with_capacity(self.waiting.len() * 3);
-        let mut writes = 0;
+        let (mut writes, mut bytes) = (0, 0);
         let mut batch = Vec::new();
         let mut held = VecDeque::new();
         for job in self.waiting.drain(..) {
             let c = commit(&job);
-            let fits = batch.len() < BATCH_MAX && (batch.is_empty() || writes + c.writes.len() <= BATCH_WRITES_MAX);
+            let fits = batch.is_empty()
+                || (batch.len() < BATCH_MAX
+                    && writes + c.writes.len() <= BATCH_WRITES_MAX
+                    && bytes + c.bytes <= BATCH_BYTES_MAX);
             let clear = touched(c).all(|(key, change)| match seen.get(&key) {
                 Some(&changed) => !changed && !change,
                 None => true,
@@ -54,6 +66,7 @@ impl<J> Queue<J> {
             }
             if fits && clear {
                 writes += c.writes.len();
+                bytes += c.bytes;
                 batch.push(job);
             } else {
                 held.push_back(job);
@@ -74,12 +87,12 @@ fn touched(c: &Sealed) -> impl Iterator<Item = ((usize, Uuid), bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commit::{Expect, Op, Write};
+    use crate::commit::{Op, Write};
     use crate::entity::turn;
     use instar_core::id::{CommandId, SessionId};
 
     fn commit(session: u128, row: u128, op: Op) -> Sealed {
-        let write = Write { table: &turn::TABLE, id: Uuid::from_u128(row), expect: Expect::default(), op };
+        let write = Write::new(&turn::TABLE, Uuid::from_u128(row), op);
         Sealed {
             id: CommandId::from(Uuid::from_u128(row)),
             session: SessionId::from(Uuid::from_u128(session)),
@@ -87,6 +100,7 @@ mod tests {
             at: Default::default(),
             writes: vec![write],
             runes: vec![],
+            bytes: 0,
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! There is one writer per file, so nothing is ever stale, and a commit's fate is never unknown.
 
-use super::{Failure, Verdict};
+use super::{Failure, Mode, Verdict};
 use crate::commit::{Found, Op, Sealed, Write};
 use crate::entity::session;
 use crate::error::StoreError;
@@ -11,7 +11,7 @@ use sea_orm::Value;
 use sea_orm::sqlx::query::Query;
 use sea_orm::sqlx::sqlite::{SqliteArguments, SqliteConnectOptions, SqliteRow};
 use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions, Row, Sqlite, SqliteConnection};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 pub(crate) struct Engine {
@@ -26,15 +26,19 @@ impl Engine {
 
     async fn transaction(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
         if self.connection.is_none() {
-            super::Engine::reconnect(self).await.map_err(Failure::Lost)?;
+            super::Engine::reconnect(self).await.map_err(Failure::Down)?;
         }
-        let Some(connection) = self.connection.as_mut() else { return Err(Failure::Lost("no connection".into())) };
+        let Some(connection) = self.connection.as_mut() else { return Err(Failure::Down("no connection".into())) };
         execute(connection, "BEGIN IMMEDIATE").await?;
         match commits(connection, batch).await {
-            Ok(verdicts) => {
-                execute(connection, "COMMIT").await?;
-                Ok(verdicts)
-            }
+            Ok(verdicts) => match execute(connection, "COMMIT").await {
+                Ok(()) => Ok(verdicts),
+                Err(failure) => {
+                    // What reached the file may count when it is opened next: look there.
+                    self.connection = None;
+                    Err(Failure::Lost(format!("{failure:?}")))
+                }
+            },
             Err(failure) => {
                 if execute(connection, "ROLLBACK").await.is_err() {
                     self.connection = None;
@@ -46,7 +50,7 @@ impl Engine {
 }
 
 impl super::Engine for Engine {
-    async fn run(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
+    async fn run(&mut self, batch: &[&Sealed], _: Mode) -> Result<Vec<Verdict>, Failure> {
         self.transaction(batch).await
     }
 
@@ -60,11 +64,21 @@ impl super::Engine for Engine {
         let row = sqlx::query("SELECT min(seq) AS first FROM runes WHERE session_id = ? AND command_id = ?")
             .bind(commit.session.uuid())
             .bind(commit.id.uuid())
-            .fetch_one(connection)
+            .fetch_one(&mut *connection)
             .await
             .map_err(classify)?;
-        let first: Option<i64> = row.try_get("first").map_err(classify)?;
-        Ok(first.map(|first| Verdict::Moved { base: first - 1, counters: Vec::new() }))
+        let Some(first) = row.try_get::<Option<i64>, _>("first").map_err(classify)? else { return Ok(None) };
+        let mut counters = Vec::new();
+        for write in &commit.writes {
+            if let (Some(column), Op::Update { add, .. }) = (write.table.counter, &write.op)
+                && *add != 0
+            {
+                let sql = format!("SELECT {column} FROM {} WHERE id = ?", write.table.name);
+                let row = sqlx::query(AssertSqlSafe(sql)).bind(write.id).fetch_one(&mut *connection).await;
+                counters.push((write.id, row.and_then(|r| r.try_get(0)).map_err(classify)?));
+            }
+        }
+        Ok(Some(Verdict::Moved { base: first - 1, counters }))
     }
 }
 
@@ -94,15 +108,19 @@ async fn execute(connection: &mut SqliteConnection, sql: &'static str) -> Result
 /// Commits are applied one after another: each sees what the earlier ones made of their rows.
 async fn commits(connection: &mut SqliteConnection, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
     let mut heads: HashMap<Uuid, i64> = HashMap::new();
+    let mut moved: HashSet<Uuid> = HashSet::new();
     let mut verdicts = Vec::with_capacity(batch.len());
     for commit in batch {
         let verdict = match judge(connection, commit, &mut heads).await? {
             Some(refusal) => refusal,
-            None => apply(connection, commit, &mut heads).await?,
+            None => {
+                moved.insert(commit.session.uuid());
+                apply(connection, commit, &mut heads).await?
+            }
         };
         verdicts.push(verdict);
     }
-    for (session, head) in heads {
+    for (session, head) in heads.into_iter().filter(|(session, _)| moved.contains(session)) {
         let at = batch.iter().map(|c| c.at).max().unwrap_or_default();
         let sql = "UPDATE sessions SET head_seq = ?, updated_at = ? WHERE id = ?";
         sqlx::query(sql).bind(head).bind(at).bind(session).execute(&mut *connection).await.map_err(classify)?;

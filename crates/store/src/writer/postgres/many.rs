@@ -61,7 +61,7 @@ fn writable(table: &Table) -> impl Iterator<Item = &'static str> {
     table
         .columns
         .iter()
-        .map(|c| c.name)
+        .copied()
         .filter(move |c| !matches!(*c, "id" | "session_id" | "created_at" | "version") && !own.contains(c))
 }
 
@@ -208,7 +208,7 @@ fn apply(sql: &mut String, k: usize, table: &Table) {
 }
 
 fn insert(sql: &mut String, p: &mut Params, k: usize, table: &Table) {
-    let names: Vec<&str> = table.columns.iter().map(|c| c.name).collect();
+    let names: &[&str] = &table.columns;
     let values: Vec<String> = names.iter().map(|c| format!("r.{c}")).collect();
     let rows = p.unnest(&[("idx", "int4"), ("doc", "text")]);
     let _ = write!(

@@ -6,27 +6,36 @@
 mod many;
 mod one;
 
-use super::{Failure, Verdict};
+use super::{Failure, Mode, Verdict};
 use crate::commit::{Op, Sealed};
 use crate::error::StoreError;
+use chrono::{DateTime, Utc};
 use many::Part;
-use sea_orm::sqlx::postgres::PgConnectOptions;
-use sea_orm::sqlx::{self, AssertSqlSafe, ConnectOptions, PgConnection, Row};
+use sea_orm::sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
+use sea_orm::sqlx::{self, Arguments, AssertSqlSafe, ConnectOptions, PgConnection, Row};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// How far back an ambiguous commit is looked for: it was made moments ago.
 const READ_BACK_RUNES: i64 = 10_000;
 
 pub(crate) struct Engine {
     options: PgConnectOptions,
+    round_trip_max: Duration,
     connection: Option<PgConnection>,
-    backend: i32,
+    /// The server process of the newest connection: its id and when it began. The id alone may
+    /// belong to somebody else by now.
+    backend: Option<(i32, DateTime<Utc>)>,
     statements: HashMap<Vec<Part>, Arc<str>>,
 }
 
 impl Engine {
-    pub(crate) fn new(options: PgConnectOptions) -> Engine {
+    /// A statement takes milliseconds; one without an answer after `round_trip_max` has lost its way.
+    pub(crate) fn new(options: PgConnectOptions, round_trip_max: Duration) -> Engine {
         // Every look-up is by key, from a handful of rows: say so, or a plan made while a table
         // was small would be kept after it has grown.
         let options = options
@@ -36,24 +45,27 @@ impl Engine {
                 ("enable_mergejoin", "off"),
                 ("plan_cache_mode", "force_generic_plan"),
                 ("jit", "off"),
-                ("lock_timeout", "5s"),
+                ("lock_timeout", "2s"),
+                ("default_transaction_isolation", "read committed"),
+                // A server process whose client is gone must not keep its locks.
+                ("tcp_user_timeout", "15000"),
+                ("client_connection_check_interval", "5s"),
             ])
             .statement_cache_capacity(512);
-        Engine { options, connection: None, backend: 0, statements: HashMap::new() }
+        Engine { options, round_trip_max, connection: None, backend: None, statements: HashMap::new() }
     }
 
     async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {
         if self.connection.is_none() {
-            super::Engine::reconnect(self).await.map_err(Failure::Lost)?;
+            super::Engine::reconnect(self).await.map_err(Failure::Down)?;
         }
-        self.connection.as_mut().ok_or_else(|| Failure::Lost("no connection".into()))
+        self.connection.as_mut().ok_or_else(|| Failure::Down("no connection".into()))
     }
 
-    async fn one(&mut self, commit: &Sealed) -> Result<Verdict, Failure> {
+    async fn one(&mut self, commit: &Sealed) -> Result<Vec<Verdict>, Failure> {
         let (sql, arguments) = one::statement(commit).map_err(not_sent)?;
-        let connection = self.connection().await?;
-        let rows = sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(connection).await.map_err(classify)?;
-        one::verdict(commit, &rows).map_err(classify)
+        let rows = self.fetch(sql.into(), arguments).await?;
+        one::verdict(commit, &rows).map(|verdict| vec![verdict]).map_err(classify)
     }
 
     async fn many(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
@@ -61,9 +73,51 @@ impl Engine {
         let shape: Vec<Part> = groups.iter().map(|g| g.part).collect();
         let sql = self.statements.entry(shape).or_insert_with(|| many::statement(&groups).into()).clone();
         let arguments = many::arguments(batch, &groups).map_err(not_sent)?;
-        let connection = self.connection().await?;
-        let rows = sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(connection).await.map_err(classify)?;
+        let rows = self.fetch(sql, arguments).await?;
         many::verdicts(batch, &groups, &rows).map_err(classify)
+    }
+
+    async fn plain(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
+        match batch {
+            [commit] if one::fits(commit) => self.one(commit).await,
+            _ => self.many(batch).await,
+        }
+    }
+
+    /// With the sessions locked before the statement begins, its snapshot cannot be old.
+    async fn locked(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
+        self.simple("BEGIN").await?;
+        let mut arguments = PgArguments::default();
+        let sessions: Vec<Uuid> = batch.iter().map(|c| c.session.uuid()).collect();
+        arguments.add(sessions).map_err(not_sent)?;
+        let lock = "SELECT 1 FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE";
+        let done = match self.fetch(lock.into(), arguments).await {
+            Ok(_) => self.plain(batch).await,
+            Err(failure) => Err(failure),
+        };
+        match done {
+            Ok(verdicts) => self.simple("COMMIT").await.map(|()| verdicts),
+            Err(failure @ (Failure::Lost(_) | Failure::Down(_))) => Err(failure),
+            Err(failure) => {
+                // A connection that cannot even roll back is not used again.
+                if self.simple("ROLLBACK").await.is_err() {
+                    self.connection = None;
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    async fn simple(&mut self, sql: &'static str) -> Result<(), Failure> {
+        let limit = self.round_trip_max;
+        let connection = self.connection().await?;
+        limited(limit, sqlx::raw_sql(sql).execute(connection)).await.map(drop)
+    }
+
+    async fn fetch(&mut self, sql: Arc<str>, arguments: PgArguments) -> Result<Vec<PgRow>, Failure> {
+        let limit = self.round_trip_max;
+        let connection = self.connection().await?;
+        limited(limit, sqlx::query_with(AssertSqlSafe(sql), arguments).fetch_all(connection)).await
     }
 
     async fn read(&mut self, commit: &Sealed) -> Result<Option<Verdict>, sqlx::Error> {
@@ -92,10 +146,10 @@ impl Engine {
 }
 
 impl super::Engine for Engine {
-    async fn run(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
-        let done = match batch {
-            [commit] if one::fits(commit) => self.one(commit).await.map(|verdict| vec![verdict]),
-            _ => self.many(batch).await,
+    async fn run(&mut self, batch: &[&Sealed], mode: Mode) -> Result<Vec<Verdict>, Failure> {
+        let done = match mode {
+            Mode::Plain => self.plain(batch).await,
+            Mode::Locked => self.locked(batch).await,
         };
         if matches!(done, Err(Failure::Lost(_))) {
             self.connection = None;
@@ -105,36 +159,37 @@ impl super::Engine for Engine {
 
     async fn reconnect(&mut self) -> Result<(), String> {
         self.connection = None;
+        let (options, backend) = (&self.options, self.backend);
         let attempt = async {
-            let mut connection = self.options.connect().await?;
-            if self.backend != 0 {
-                // The old backend may still be at work on the batch whose fate is to be read back.
-                let sql =
-                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = $1 AND pid <> pg_backend_pid()";
-                while !sqlx::query(sql).bind(self.backend).fetch_all(&mut connection).await?.is_empty() {
-                    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-                }
+            let mut connection = options.connect().await?;
+            if let Some(old) = backend {
+                gone(&mut connection, old).await?;
             }
-            let row = sqlx::query("SELECT pg_backend_pid(), pg_is_in_recovery()").fetch_one(&mut connection).await?;
-            if row.try_get::<bool, _>(1)? {
+            let sql = "SELECT a.pid, a.backend_start, pg_is_in_recovery() FROM pg_stat_activity a \
+                       WHERE a.pid = pg_backend_pid()";
+            let row = sqlx::query(sql).fetch_one(&mut connection).await?;
+            if row.try_get::<bool, _>(2)? {
                 return Err(sqlx::Error::Protocol("this server is a replica: commits need the primary".into()));
             }
-            self.backend = row.try_get(0)?;
-            Ok::<_, sqlx::Error>(connection)
+            Ok::<_, sqlx::Error>((connection, (row.try_get(0)?, row.try_get(1)?)))
         };
-        let connection = tokio::time::timeout(std::time::Duration::from_secs(5), attempt)
+        let (connection, backend) = tokio::time::timeout(CONNECT_MAX, attempt)
             .await
-            .map_err(|_| "connecting took more than 5 s".to_string())?
+            .map_err(|_| format!("connecting took more than {} s", CONNECT_MAX.as_secs()))?
             .map_err(|e| e.to_string())?;
         self.connection = Some(connection);
+        self.backend = Some(backend);
         Ok(())
     }
 
     async fn read_back(&mut self, commit: &Sealed) -> Result<Option<Verdict>, Failure> {
-        self.read(commit).await.map_err(|e| {
-            self.connection = None;
-            Failure::Lost(e.to_string())
-        })
+        match tokio::time::timeout(self.round_trip_max, self.read(commit)).await {
+            Ok(Ok(verdict)) => Ok(verdict),
+            failed => {
+                self.connection = None;
+                Err(Failure::Lost(format!("{failed:?}")))
+            }
+        }
     }
 }
 
@@ -143,13 +198,34 @@ fn not_sent(error: sqlx::error::BoxDynError) -> Failure {
     Failure::Refused(StoreError::Invalid(error.to_string()))
 }
 
+/// Waits until the server process that a lost connection had is gone; only then is it certain what
+/// it landed. It is ended, unless it waits for its standby: then what it committed would become
+/// visible without being safe, and the wait must be left to run its course.
+async fn gone(connection: &mut PgConnection, (pid, began): (i32, DateTime<Utc>)) -> Result<(), sqlx::Error> {
+    let sql = "SELECT CASE WHEN wait_event = 'SyncRep' THEN false ELSE pg_terminate_backend(pid) END \
+               FROM pg_stat_activity WHERE pid = $1 AND backend_start = $2 AND usename = current_user";
+    while !sqlx::query(sql).bind(pid).bind(began).fetch_all(&mut *connection).await?.is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// A peer that vanished without a word would hold the lane up for ever.
+async fn limited<T>(limit: Duration, trip: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, Failure> {
+    match tokio::time::timeout(limit, trip).await {
+        Ok(done) => done.map_err(classify),
+        Err(_) => Err(Failure::Lost(format!("no answer within {limit:?}"))),
+    }
+}
+
 fn classify(error: sqlx::Error) -> Failure {
     let Some(db) = error.as_database_error() else { return Failure::Lost(error.to_string()) };
     let code = db.code().unwrap_or_default().into_owned();
     match code.as_str() {
-        "40001" | "40P01" | "55P03" => Failure::Again(error.to_string()),
-        // Ended by an operator, a shutdown or a crash of another backend.
-        "57P01" | "57P02" | "57P03" => Failure::Lost(error.to_string()),
+        "55P03" => Failure::Locked(error.to_string()),
+        // Deadlock and serialisation, no disk, no memory, cancelled: nothing was written.
+        "40001" | "40P01" | "57014" => Failure::Again(error.to_string()),
+        code if code.starts_with("53") => Failure::Again(error.to_string()),
         "23505" => {
             let what = db.constraint().unwrap_or("a unique key").to_owned();
             Failure::Refused(StoreError::Duplicate(what))
@@ -157,8 +233,12 @@ fn classify(error: sqlx::Error) -> Failure {
         code if code.starts_with("22") || code.starts_with("23") => {
             Failure::Refused(StoreError::Invalid(db.message().to_owned()))
         }
-        // Disk full, out of memory, cancelled: nothing was written.
-        code if code.starts_with("53") || code == "57014" => Failure::Again(error.to_string()),
+        // The server ends or ended the connection, became read-only, lost a prepared statement or
+        // is broken: another connection may be better, and what was under way is looked up.
+        "25006" | "26000" => Failure::Lost(error.to_string()),
+        code if ["57P", "08", "58", "XX"].iter().any(|class| code.starts_with(class)) => {
+            Failure::Lost(error.to_string())
+        }
         _ => Failure::Refused(StoreError::Unusable(error.to_string())),
     }
 }

@@ -147,7 +147,7 @@ fn head(t: &mut Text, commit: &Sealed, good: &str) -> Result<(), BoxDynError> {
         return Ok(());
     }
     t.push("h AS (UPDATE sessions s SET ");
-    let own = commit.writes.iter().find(|w| is_sessions(w.table));
+    let own = commit.writes.iter().find(|w| is_sessions(w.table) && w.id == commit.session.uuid());
     if let Some(Write { op: Op::Update { set, .. }, .. }) = own {
         let others: Vec<_> = set.iter().filter(|(name, _)| *name != "updated_at").cloned().collect();
         t.columns(&others)?;

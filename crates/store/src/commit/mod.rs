@@ -3,144 +3,28 @@
 //! Built by services from [`Move`]s, which only a machine's table hands out. Building checks that
 //! every transition is told by the runes that its row names; the writer does the rest.
 
+mod answer;
+mod change;
+mod write;
+
 use crate::error::StoreError;
 use crate::table::{self, Table};
 use chrono::{DateTime, SubsecRound, Utc};
-use instar_core::id::{CommandId, Entity, RuneId, SessionId};
+use instar_core::id::{CommandId, Entity, Kind, RuneId, SessionId};
 use instar_core::machine::{Emit, Move};
 use instar_core::rune::{Actor, Draft, Moved, Rune};
-use sea_orm::{ActiveModelTrait, EntityTrait, IdenStatic, IntoActiveModel, ModelTrait, Value};
+use sea_orm::{ActiveModelTrait, EntityTrait, IntoActiveModel, ModelTrait, Value};
 use uuid::Uuid;
+
+pub use answer::{Answer, Found, Landed};
+pub use change::Change;
+pub(crate) use write::{Op, Write};
 
 /// Everything has a limit, so that one caller cannot hold up the others.
 pub const PAYLOAD_BYTES_MAX: usize = 512 * 1024;
 pub const RUNES_MAX: usize = 1_000;
 pub const WRITES_MAX: usize = 2_000;
-
-/// What a row must look like for a commit to land.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Expect {
-    /// State per machine of the table, in its order; empty where any will do.
-    pub states: [&'static str; 2],
-    pub epoch: Option<i64>,
-    pub version: Option<i64>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum Op {
-    /// Expectation only: the row is read, not written.
-    Check,
-    Update {
-        set: Vec<(&'static str, Value)>,
-        add: i64,
-    },
-    Insert {
-        values: Vec<(&'static str, Value)>,
-    },
-    Delete,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Write {
-    pub table: &'static Table,
-    pub id: Uuid,
-    pub expect: Expect,
-    pub op: Op,
-}
-
-impl Write {
-    pub(crate) fn changes(&self) -> bool {
-        !matches!(self.op, Op::Check)
-    }
-}
-
-/// A change to one existing row.
-#[derive(Debug)]
-pub struct Change {
-    write: Write,
-    entity: Option<Entity>,
-    moves: Vec<Move>,
-    misuse: Option<String>,
-}
-
-impl Change {
-    pub fn new(table: &'static Table, id: impl Into<Uuid>) -> Change {
-        let op = Op::Update { set: Vec::new(), add: 0 };
-        let write = Write { table, id: id.into(), expect: Expect::default(), op };
-        Change { write, entity: None, moves: Vec::new(), misuse: None }
-    }
-
-    /// The row of an entity that takes part in a transition.
-    pub fn entity(table: &'static Table, entity: impl Into<Entity>) -> Change {
-        let entity = entity.into();
-        Change { entity: Some(entity), ..Change::new(table, entity.id) }
-    }
-
-    /// Moves the row's state: it must be in the move's source state when the commit lands.
-    pub fn moving(mut self, mv: Move) -> Change {
-        let Some(slot) = self.write.table.status_column(mv.machine()) else {
-            self.misuse = Some(format!("{} holds no state of machine {}", self.write.table.name, mv.machine()));
-            return self;
-        };
-        let Some(from) = mv.from() else {
-            self.misuse = Some(format!("{} is a birth: insert the row instead", mv.row()));
-            return self;
-        };
-        // Several moves of one machine in one commit chain up: the first source is expected.
-        if self.write.expect.states[slot].is_empty() {
-            self.write.expect.states[slot] = from;
-        }
-        let column = self.write.table.machines[slot].1;
-        if let Op::Update { set, .. } = &mut self.write.op {
-            set.retain(|(name, _)| *name != column);
-            set.push((column, mv.to().into()));
-        }
-        self.moves.push(mv);
-        self
-    }
-
-    /// Expects a state without moving it, such as an active session.
-    pub fn expecting(mut self, machine: &str, state: &'static str) -> Change {
-        match self.write.table.status_column(machine) {
-            Some(slot) => self.write.expect.states[slot] = state,
-            None => self.misuse = Some(format!("{} holds no state of machine {machine}", self.write.table.name)),
-        }
-        self
-    }
-
-    /// The fencing epoch that the caller holds; a row at another epoch refuses the commit.
-    pub fn epoch(mut self, epoch: i64) -> Change {
-        self.write.expect.epoch = Some(epoch);
-        self
-    }
-
-    /// The version that the caller read; a row that changed since refuses the commit.
-    pub fn version(mut self, version: i64) -> Change {
-        self.write.expect.version = Some(version);
-        self
-    }
-
-    pub fn set(mut self, column: impl IdenStatic, value: impl Into<Value>) -> Change {
-        let name = column.as_str();
-        if self.write.table.is_reserved(name) {
-            self.misuse = Some(format!("{}.{name} is written by the transition writer only", self.write.table.name));
-        } else if let Op::Update { set, .. } = &mut self.write.op {
-            set.push((name, value.into()));
-        }
-        self
-    }
-
-    /// Adds to the table's counter; the landed commit says what it came to.
-    pub fn adding(mut self, n: i64) -> Change {
-        if self.write.table.counter.is_none() {
-            self.misuse = Some(format!("{} has no counter", self.write.table.name));
-        }
-        if let Op::Update { add, .. } = &mut self.write.op {
-            *add += n;
-        }
-        self
-    }
-}
+pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
 /// See the module's header.
 #[derive(Debug)]
@@ -211,8 +95,11 @@ impl Commit {
                 None => self.misuse = Some(format!("{} moves a row without naming its entity", mv.row())),
             }
         }
-        let idle = matches!(&write.op, Op::Update { set, add: 0 } if set.is_empty());
-        self.writes.push(if idle { Write { op: Op::Check, ..write } } else { write });
+        let same = |w: &&mut Write| std::ptr::eq(w.table, write.table) && w.id == write.id;
+        match self.writes.iter_mut().find(same) {
+            Some(earlier) => self.misuse = earlier.merge(write).err().or(self.misuse.take()),
+            None => self.writes.push(write),
+        }
         self
     }
 
@@ -222,17 +109,41 @@ impl Commit {
         M: ModelTrait + IntoActiveModel<<M::Entity as EntityTrait>::ActiveModel>,
         <M::Entity as EntityTrait>::ActiveModel: ActiveModelTrait<Entity = M::Entity>,
     {
-        let values = table::values(&model.into_active_model());
-        let id = values.iter().find_map(|(name, v)| match (name, v) {
-            (&"id", Value::Uuid(Some(id))) => Some(*id),
-            _ => None,
-        });
-        let Some(id) = id else {
+        if !table.machines.is_empty() {
+            self.misuse = Some(format!("a row of {} is born by a move", table.name));
+            return self;
+        }
+        self.put_in(table, table::values(&model.into_active_model()))
+    }
+
+    fn put_in(&mut self, table: &'static Table, values: Vec<(&'static str, Value)>) -> &mut Commit {
+        let uuid = |column: &str| {
+            values.iter().find_map(|(name, v)| match v {
+                Value::Uuid(Some(id)) if *name == column => Some(*id),
+                _ => None,
+            })
+        };
+        let Some(id) = uuid("id") else {
             self.misuse = Some(format!("a row of {} needs an id", table.name));
             return self;
         };
-        let op = Op::Insert { values };
-        self.writes.push(Write { table, id, expect: Expect::default(), op });
+        if uuid("session_id").is_some_and(|session| session != self.session.uuid()) {
+            self.misuse = Some(format!("a row of {} belongs to another session than its commit", table.name));
+        }
+        let normal: Option<Vec<_>> =
+            values.into_iter().map(|(name, value)| table::normal(value).map(|value| (name, value))).collect();
+        let Some(values) = normal else {
+            self.misuse = Some(format!("a column of {} has a type that no column has", table.name));
+            return self;
+        };
+        self.write_once(Write::new(table, id, Op::Insert { values }))
+    }
+
+    fn write_once(&mut self, write: Write) -> &mut Commit {
+        if self.writes.iter().any(|w| std::ptr::eq(w.table, write.table) && w.id == write.id) {
+            self.misuse = Some(format!("a row of {} is written twice in one commit", write.table.name));
+        }
+        self.writes.push(write);
         self
     }
 
@@ -249,8 +160,14 @@ impl Commit {
         <M::Entity as EntityTrait>::ActiveModel: ActiveModelTrait<Entity = M::Entity>,
     {
         let entity = entity.into();
-        self.insert(table, model);
-        let Some(Write { op: Op::Insert { values }, .. }) = self.writes.last() else { return self };
+        self.put_in(table, table::values(&model.into_active_model()));
+        let Some(Write { id, op: Op::Insert { values }, .. }) = self.writes.last() else { return self };
+        let kinds = table.machines.iter().all(|(machine, _)| Kind::of_machine(machine) == Some(entity.kind));
+        if *id != entity.id || !kinds {
+            self.misuse = Some(format!("the row of {} is not that of {entity}", table.name));
+            return self;
+        }
+
         for (machine, column) in table.machines {
             let stored = values.iter().find_map(|(name, v)| match v {
                 Value::String(Some(s)) if name == column => Some(s.as_str()),
@@ -258,7 +175,10 @@ impl Commit {
             });
             // The last move of the machine says where it is when the row appears.
             let led = births.iter().rev().find(|b| b.machine() == *machine).map(|b| b.to());
-            if led.is_none() || led != stored {
+            // And they chain up from nothing.
+            let own = births.iter().filter(|b| b.machine() == *machine);
+            let chained = own.fold((true, None), |(good, now), b| (good && b.from() == now, Some(b.to()))).0;
+            if led.is_none() || led != stored || !chained {
                 self.misuse = Some(format!("{}.{column} must be where its birth leads", table.name));
             }
         }
@@ -274,8 +194,7 @@ impl Commit {
         if !table.machines.is_empty() {
             self.misuse = Some(format!("rows of {} are never removed", table.name));
         }
-        self.writes.push(Write { table, id: id.into(), expect: Expect::default(), op: Op::Delete });
-        self
+        self.write_once(Write::new(table, id.into(), Op::Delete))
     }
 
     /// Adds a rune. Which moves it stands for is found by their rows when the commit is checked.
@@ -328,13 +247,13 @@ impl Commit {
                 command_id: self.id,
             });
         }
+        let mut bytes: usize = runes.iter().map(|r: &Rune| r.payload.get().len() + 256).sum();
         for write in &mut self.writes {
-            let touch = write.table.columns.iter().any(|c| c.name == "updated_at");
-            if let (Op::Update { set, .. }, true) = (&mut write.op, touch) {
-                set.push(("updated_at", self.at.into()));
-            }
+            bytes += write::finish(write, self.at)?;
         }
-        Ok(Sealed { id: self.id, session: self.session, fresh: self.fresh, at: self.at, writes: self.writes, runes })
+        limit("bytes of a commit", bytes, COMMIT_BYTES_MAX)?;
+        let Commit { id, session, fresh, at, writes, .. } = self;
+        Ok(Sealed { id, session, fresh, at, writes, runes, bytes })
     }
 }
 
@@ -367,59 +286,6 @@ pub(crate) struct Sealed {
     pub at: DateTime<Utc>,
     pub writes: Vec<Write>,
     pub runes: Vec<Rune>,
-}
-
-/// A commit that landed.
-#[derive(Debug)]
-pub struct Landed {
-    /// Its runes, numbered: what is published next.
-    pub runes: Vec<Rune>,
-    /// What counters came to, by row.
-    pub counters: Vec<(Uuid, i64)>,
-}
-
-impl Landed {
-    pub fn first_seq(&self) -> i64 {
-        self.runes.first().map_or(0, |r| r.seq)
-    }
-    pub fn head_seq(&self) -> i64 {
-        self.runes.last().map_or(0, |r| r.seq)
-    }
-    pub fn counter(&self, id: impl Into<Uuid>) -> Option<i64> {
-        let id = id.into();
-        self.counters.iter().find(|(row, _)| *row == id).map(|(_, n)| *n)
-    }
-}
-
-/// A row that was not as the commit expected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub table: &'static str,
-    pub id: Uuid,
-    /// Its states, in the order of the table's machines.
-    pub states: Vec<String>,
-    pub epoch: i64,
-    pub version: i64,
-}
-
-/// The three answers to a commit. Anything but `Moved` wrote nothing.
-#[derive(Debug)]
-pub enum Answer {
-    Moved(Landed),
-    /// At least one row is in another state, epoch or version.
-    Found(Vec<Found>),
-    /// A row that it names does not exist in this session.
-    Absent {
-        table: &'static str,
-        id: Uuid,
-    },
-}
-
-impl Answer {
-    pub fn landed(self) -> Option<Landed> {
-        match self {
-            Answer::Moved(landed) => Some(landed),
-            _ => None,
-        }
-    }
+    /// Roughly what it weighs.
+    pub bytes: usize,
 }

@@ -1,0 +1,128 @@
+//! What a commit does to one row.
+
+use crate::error::StoreError;
+use crate::table::{self, Table};
+use chrono::{DateTime, Utc};
+use sea_orm::Value;
+use uuid::Uuid;
+
+/// What a row must look like for a commit to land.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Expect {
+    /// State per machine of the table, in its order; empty where any will do.
+    pub states: [&'static str; 2],
+    pub epoch: Option<i64>,
+    pub version: Option<i64>,
+}
+
+impl Expect {
+    /// Takes on what else is expected of the same row. `Err` says what contradicts.
+    fn join(&mut self, other: &Expect) -> Result<(), &'static str> {
+        for (name, mine, theirs) in
+            [("epoch", &mut self.epoch, other.epoch), ("version", &mut self.version, other.version)]
+        {
+            match (*mine, theirs) {
+                (Some(a), Some(b)) if a != b => return Err(name),
+                (None, Some(_)) => *mine = theirs,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Op {
+    /// Expectation only: the row is read, not written.
+    Check,
+    Update {
+        set: Vec<(&'static str, Value)>,
+        add: i64,
+    },
+    Insert {
+        values: Vec<(&'static str, Value)>,
+    },
+    Delete,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Write {
+    pub table: &'static Table,
+    pub id: Uuid,
+    pub expect: Expect,
+    /// State per machine after this write's moves; empty where it does not move.
+    pub after: [&'static str; 2],
+    pub op: Op,
+}
+
+impl Write {
+    pub(crate) fn new(table: &'static Table, id: Uuid, op: Op) -> Write {
+        Write { table, id, expect: Expect::default(), after: [""; 2], op }
+    }
+
+    /// A state that must hold when `slot` is written next: expected of the row, or made by an
+    /// earlier move of the same commit.
+    pub(super) fn require(&mut self, slot: usize, state: &'static str) -> Result<(), String> {
+        let (expected, after) = (&mut self.expect.states[slot], self.after[slot]);
+        let now = if after.is_empty() { *expected } else { after };
+        if now.is_empty() {
+            *expected = state;
+            return Ok(());
+        }
+        if now == state { Ok(()) } else { Err(format!("a row of {} is {now} by then, not {state}", self.table.name)) }
+    }
+
+    pub(super) fn put(&mut self, column: &'static str, value: Value) {
+        if let Op::Update { set, .. } = &mut self.op {
+            set.retain(|(name, _)| *name != column);
+            set.push((column, value));
+        }
+    }
+
+    /// Takes on a later change of the same row: a row is written once per statement.
+    pub(super) fn merge(&mut self, later: Write) -> Result<(), String> {
+        let (Op::Update { set, add }, Op::Update { .. }) = (later.op, &self.op) else {
+            return Err(format!("a row of {} is made or removed, and changed, in one commit", self.table.name));
+        };
+        for slot in 0..2 {
+            if !later.expect.states[slot].is_empty() {
+                self.require(slot, later.expect.states[slot])?;
+            }
+            if !later.after[slot].is_empty() {
+                self.after[slot] = later.after[slot];
+            }
+        }
+        self.expect.join(&later.expect).map_err(|what| format!("two different {what}s are expected of one row"))?;
+        for (column, value) in set {
+            self.put(column, value);
+        }
+        if let Op::Update { add: sum, .. } = &mut self.op {
+            *sum += add;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn changes(&self) -> bool {
+        !matches!(self.op, Op::Check)
+    }
+}
+
+/// Completes a write and says what it weighs. A change of nothing is a check.
+pub(super) fn finish(write: &mut Write, at: DateTime<Utc>) -> Result<usize, StoreError> {
+    let (table, mut bytes) = (write.table, 64);
+    match &mut write.op {
+        Op::Update { set, add: 0 } if set.is_empty() => write.op = Op::Check,
+        Op::Update { set, add } => {
+            if *add != 0 && set.iter().any(|(name, _)| table.counter == Some(*name)) {
+                return Err(StoreError::Invalid(format!("the counter of {} is both set and added to", table.name)));
+            }
+            if table.has("updated_at") {
+                set.push(("updated_at", at.into()));
+            }
+            bytes += set.iter().map(|(_, v)| table::weight(v)).sum::<usize>();
+        }
+        Op::Insert { values } => bytes += values.iter().map(|(_, v)| table::weight(v)).sum::<usize>(),
+        Op::Check | Op::Delete => {}
+    }
+    Ok(bytes)
+}
