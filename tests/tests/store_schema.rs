@@ -1,0 +1,118 @@
+//! What the schema itself refuses, and what it keeps for repeats.
+
+use anyhow::{Context, Result, ensure};
+use instar_core::doc::check_constraint;
+use instar_core::id::SessionId;
+use instar_core::machine::{self, Table as Machine};
+use instar_core::rune::Draft;
+use instar_core::rune::payload::SystemError;
+use instar_store::entity::{agent, idempotency_key, session, tool_call, turn};
+use instar_store::{Commit, Repeat, Store, StoreError};
+use instar_tests::cast::{self, fresh, system};
+use instar_tests::on_both;
+use instar_tests::stage::Stage;
+use sea_orm::{ConnectionTrait, DbBackend, EntityTrait, IntoActiveModel, Statement};
+use serde_json::json;
+
+const STATUSES: [(&str, &str, &Machine); 5] = [
+    ("sessions", "status", &machine::session::TABLE),
+    ("agents", "lifecycle", &machine::agent_lifecycle::TABLE),
+    ("agents", "drive", &machine::agent_drive::TABLE),
+    ("turns", "status", &machine::turn::TABLE),
+    ("tool_calls", "status", &machine::tool_call::TABLE),
+];
+
+/// The constraints of a table as the database tells them.
+async fn constraints(store: &Store, table: &str) -> Result<String> {
+    let (backend, sql) = match store.is_postgres() {
+        true => (
+            DbBackend::Postgres,
+            format!(
+                "SELECT string_agg(pg_get_constraintdef(oid), ' ') FROM pg_constraint WHERE conrelid = '{table}'::regclass"
+            ),
+        ),
+        false => (DbBackend::Sqlite, format!("SELECT sql FROM sqlite_master WHERE name = '{table}'")),
+    };
+    let row = store.db().query_one_raw(Statement::from_string(backend, sql)).await?.context("no such table")?;
+    Ok(row.try_get_by_index(0)?)
+}
+
+async fn the_database_knows_exactly_the_states_of_the_machines(stage: Stage) -> Result<()> {
+    for (table, column, machine) in STATUSES {
+        let told = constraints(&stage.store, table).await?;
+        if !stage.store.is_postgres() {
+            ensure!(told.contains(&check_constraint(machine, column)), "{table}.{column}: {told}");
+        }
+        // PostgreSQL writes the same list in its own words.
+        let listed = |token: &str| told.contains(&format!("'{token}'"));
+        ensure!(machine.states.iter().all(|s| listed(s.token)), "{table}.{column}: {told}");
+    }
+    Ok(())
+}
+
+async fn a_state_that_no_machine_knows_cannot_be_stored_by_anybody(stage: Stage) -> Result<()> {
+    let db = stage.store.db();
+    let (s, a, t): (SessionId, _, _) = (fresh(), fresh(), fresh());
+    let refused = [
+        session::Entity::insert(cast::session_row(s, "lost").into_active_model()).exec_without_returning(db).await,
+        agent::Entity::insert(cast::agent_row(a, s, "lost", "idle").into_active_model())
+            .exec_without_returning(db)
+            .await,
+        agent::Entity::insert(cast::agent_row(a, s, "idle", "lost").into_active_model())
+            .exec_without_returning(db)
+            .await,
+        turn::Entity::insert(cast::turn_row(t, s, a, "lost").into_active_model()).exec_without_returning(db).await,
+        tool_call::Entity::insert(cast::call_row(fresh(), s, a, t, "lost").into_active_model())
+            .exec_without_returning(db)
+            .await,
+    ];
+    for (n, answer) in refused.iter().enumerate() {
+        assert!(answer.is_err(), "{:?} took it", STATUSES[n]);
+    }
+    Ok(())
+}
+
+fn command(session: SessionId, key: &str, body: &[u8]) -> Result<Commit> {
+    let mut commit = Commit::new(session, system());
+    let row = idempotency_key::Model {
+        id: uuid::Uuid::now_v7(),
+        session_id: session.uuid(),
+        namespace: "test".into(),
+        key: key.into(),
+        body_hash: body.to_vec(),
+        status: 202,
+        answer: json!({"message_id": key}),
+        version: 0,
+        created_at: commit.at(),
+    };
+    commit.insert(&idempotency_key::TABLE, row);
+    let told = SystemError { error_type: "test".into(), message: key.into(), context: json!(null) };
+    commit.rune(Draft::new(session, &told)?);
+    Ok(commit)
+}
+
+async fn a_repeated_command_lands_once_and_finds_its_first_answer(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let session = cast::session(store).await?;
+    let head = store.runes(session, 0, 100).await?.len();
+    assert_eq!(store.repeat("test", "k", b"body").await?, Repeat::New);
+    let repeats =
+        (0..8).map(|_| async { store.commit(command(session, "k", b"body")?).await.map_err(anyhow::Error::from) });
+    let answers = futures::future::join_all(repeats).await;
+    assert_eq!(answers.iter().filter(|a| a.is_ok()).count(), 1);
+    let duplicate = |e: &anyhow::Error| matches!(e.downcast_ref(), Some(StoreError::Duplicate(_)));
+    assert!(answers.iter().filter_map(|a| a.as_ref().err()).all(duplicate), "{answers:?}");
+    assert_eq!(store.runes(session, 0, 100).await?.len(), head + 1);
+
+    let answer = json!({"message_id": "k"});
+    assert_eq!(store.repeat("test", "k", b"body").await?, Repeat::Same { status: 202, answer });
+    assert_eq!(store.repeat("test", "k", b"another body").await?, Repeat::Other);
+    assert_eq!(store.repeat("another namespace", "k", b"body").await?, Repeat::New);
+    Ok(())
+}
+
+on_both! {
+    the_database_knows_exactly_the_states_of_the_machines;
+    a_state_that_no_machine_knows_cannot_be_stored_by_anybody;
+    a_repeated_command_lands_once_and_finds_its_first_answer;
+}
