@@ -1,49 +1,38 @@
 use crate::schema::*;
-use sea_orm_migration::prelude::*;
 
-#[derive(DeriveMigrationName)]
-pub(crate) struct Migration;
+migration!(manager => {
+    let columns = [
+        ("id", Uuid),
+        ("namespace", Text),
+        ("name?", Text),
+        ("status", Text),
+        ("epoch", Int),
+        ("version", Int),
+        ("head_seq", Int),
+        ("published_seq", Int),
+        ("sealed_seq", Int),
+        ("turn_count", Int),
+        ("root_agent_id?", Uuid),
+        ("config", Json),
+        ("budget", Json),
+        ("created_at", Time),
+        ("updated_at", Time),
+    ];
+    let sessions = table("sessions", &["id"], &columns);
+    sessions.states(&instar_core::machine::session::TABLE, "status").create(manager, true).await?;
 
-#[async_trait::async_trait]
-impl MigrationTrait for Migration {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
-    }
-
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let columns = [
-            ("id", Uuid),
-            ("namespace", Text),
-            ("name?", Text),
-            ("status", Text),
-            ("epoch", Int),
-            ("version", Int),
-            ("head_seq", Int),
-            ("published_seq", Int),
-            ("sealed_seq", Int),
-            ("turn_count", Int),
-            ("root_agent_id?", Uuid),
-            ("config", Json),
-            ("budget", Json),
-            ("created_at", Time),
-            ("updated_at", Time),
-        ];
-        let sessions = table("sessions", &["id"], &columns);
-        sessions.states(&instar_core::machine::session::TABLE, "status").create(manager, true).await?;
-
-        let columns = [
-            ("id", Uuid),
-            ("session_id", Uuid),
-            ("namespace", Text),
-            ("key", Text),
-            ("body_hash", Bytes),
-            ("status", Int),
-            ("answer", Json),
-            ("version", Int),
-            ("created_at", Time),
-        ];
-        table("idempotency_keys", &["id"], &columns).create(manager, false).await?;
-        let sql = "CREATE UNIQUE INDEX idempotency_keys_by_key ON idempotency_keys (namespace, key)";
-        manager.get_connection().execute_unprepared(sql).await.map(drop)
-    }
-}
+    let columns = [
+        ("id", Uuid),
+        ("session_id", Uuid),
+        ("namespace", Text),
+        ("key", Text),
+        ("body_hash", Bytes),
+        ("status", Int),
+        ("answer", Json),
+        ("version", Int),
+        ("created_at", Time),
+    ];
+    table("idempotency_keys", &["id"], &columns).create(manager, false).await?;
+    let sql = "CREATE UNIQUE INDEX idempotency_keys_by_key ON idempotency_keys (namespace, key)";
+    manager.get_connection().execute_unprepared(sql).await.map(drop)
+});

@@ -1,42 +1,31 @@
 use crate::schema::*;
-use sea_orm_migration::prelude::*;
 
-#[derive(DeriveMigrationName)]
-pub(crate) struct Migration;
-
-#[async_trait::async_trait]
-impl MigrationTrait for Migration {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
-    }
-
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let columns = [
-            ("id", Uuid),
-            ("session_id", Uuid),
-            ("name", Text),
-            ("role", Text),
-            ("model", Text),
-            ("lifecycle", Text),
-            ("drive", Text),
-            ("epoch", Int),
-            ("version", Int),
-            ("owner?", Uuid),
-            ("parent_id?", Uuid),
-            ("nudge_count", Int),
-            ("last_error?", Text),
-            ("config", Json),
-            ("usage", Json),
-            ("created_at", Time),
-            ("updated_at", Time),
-        ];
-        let agents = table("agents", &["id"], &columns)
-            .states(&instar_core::machine::agent_lifecycle::TABLE, "lifecycle")
-            .states(&instar_core::machine::agent_drive::TABLE, "drive");
-        agents.create(manager, true).await?;
-        index(manager, "agents_by_session", "agents", "session_id, id", None).await?;
-        index(manager, "agents_by_parent", "agents", "parent_id", Some("parent_id IS NOT NULL")).await?;
-        // Take-over of a lost worker looks here; an idle agent is not in it.
-        index(manager, "agents_by_owner", "agents", "owner", Some("owner IS NOT NULL")).await
-    }
-}
+migration!(manager => {
+    let columns = [
+        ("id", Uuid),
+        ("session_id", Uuid),
+        ("name", Text),
+        ("role", Text),
+        ("model", Text),
+        ("lifecycle", Text),
+        ("drive", Text),
+        ("epoch", Int),
+        ("version", Int),
+        ("owner?", Uuid),
+        ("parent_id?", Uuid),
+        ("nudge_count", Int),
+        ("last_error?", Text),
+        ("config", Json),
+        ("usage", Json),
+        ("created_at", Time),
+        ("updated_at", Time),
+    ];
+    let agents = table("agents", &["id"], &columns)
+        .states(&instar_core::machine::agent_lifecycle::TABLE, "lifecycle")
+        .states(&instar_core::machine::agent_drive::TABLE, "drive");
+    agents.create(manager, true).await?;
+    index(manager, "agents_by_session", "agents", "session_id, id", None).await?;
+    index(manager, "agents_by_parent", "agents", "parent_id", Some("parent_id IS NOT NULL")).await?;
+    // Take-over of a lost worker looks here; an idle agent is not in it.
+    index(manager, "agents_by_owner", "agents", "owner", Some("owner IS NOT NULL")).await
+});

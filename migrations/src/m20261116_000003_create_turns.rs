@@ -1,60 +1,49 @@
 use crate::schema::*;
-use sea_orm_migration::prelude::*;
 
-#[derive(DeriveMigrationName)]
-pub(crate) struct Migration;
+migration!(manager => {
+    let columns = [
+        ("id", Uuid),
+        ("session_id", Uuid),
+        ("agent_id", Uuid),
+        ("status", Text),
+        ("epoch", Int),
+        ("version", Int),
+        ("number", Int),
+        ("cause", Text),
+        ("attempts", Int),
+        ("iterations", Int),
+        ("open_calls", Int),
+        ("input", Json),
+        ("output?", Text),
+        ("usage", Json),
+        ("control?", Json),
+        ("error?", Json),
+        ("deadline_at?", Time),
+        ("traceparent?", Text),
+        ("created_at", Time),
+        ("updated_at", Time),
+        ("ended_at?", Time),
+    ];
+    let turns = table("turns", &["id"], &columns);
+    turns.states(&instar_core::machine::turn::TABLE, "status").create(manager, true).await?;
+    index(manager, "turns_by_agent", "turns", "agent_id, number", None).await?;
+    // What sweeps look at; an ended turn is not in it. It must not name a column that a live turn
+    // changes: every such change would have to touch every index of the table.
+    index(manager, "turns_live", "turns", "id", Some("ended_at IS NULL")).await?;
 
-#[async_trait::async_trait]
-impl MigrationTrait for Migration {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
-    }
-
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let columns = [
-            ("id", Uuid),
-            ("session_id", Uuid),
-            ("agent_id", Uuid),
-            ("status", Text),
-            ("epoch", Int),
-            ("version", Int),
-            ("number", Int),
-            ("cause", Text),
-            ("attempts", Int),
-            ("iterations", Int),
-            ("open_calls", Int),
-            ("input", Json),
-            ("output?", Text),
-            ("usage", Json),
-            ("control?", Json),
-            ("error?", Json),
-            ("deadline_at?", Time),
-            ("traceparent?", Text),
-            ("created_at", Time),
-            ("updated_at", Time),
-            ("ended_at?", Time),
-        ];
-        let turns = table("turns", &["id"], &columns);
-        turns.states(&instar_core::machine::turn::TABLE, "status").create(manager, true).await?;
-        index(manager, "turns_by_agent", "turns", "agent_id, number", None).await?;
-        // What sweeps look at; an ended turn is not in it. It must not name a column that a live turn
-        // changes: every such change would have to touch every index of the table.
-        index(manager, "turns_live", "turns", "id", Some("ended_at IS NULL")).await?;
-
-        let columns = [
-            ("id", Uuid),
-            ("session_id", Uuid),
-            ("agent_id", Uuid),
-            ("turn_id?", Uuid),
-            ("version", Int),
-            ("role", Text),
-            ("source", Text),
-            ("mode", Text),
-            ("content", Text),
-            ("data?", Json),
-            ("created_at", Time),
-        ];
-        table("messages", &["id"], &columns).create(manager, false).await?;
-        index(manager, "messages_by_agent", "messages", "agent_id, id", None).await
-    }
-}
+    let columns = [
+        ("id", Uuid),
+        ("session_id", Uuid),
+        ("agent_id", Uuid),
+        ("turn_id?", Uuid),
+        ("version", Int),
+        ("role", Text),
+        ("source", Text),
+        ("mode", Text),
+        ("content", Text),
+        ("data?", Json),
+        ("created_at", Time),
+    ];
+    table("messages", &["id"], &columns).create(manager, false).await?;
+    index(manager, "messages_by_agent", "messages", "agent_id, id", None).await
+});

@@ -1,45 +1,34 @@
 use crate::schema::*;
-use sea_orm_migration::prelude::*;
 
-#[derive(DeriveMigrationName)]
-pub(crate) struct Migration;
-
-#[async_trait::async_trait]
-impl MigrationTrait for Migration {
-    fn use_transaction(&self) -> Option<bool> {
-        Some(true)
-    }
-
-    async fn up(&self, manager: &SchemaManager) -> Result<(), DbErr> {
-        let columns = [
-            ("id", Uuid),
-            ("session_id", Uuid),
-            ("agent_id", Uuid),
-            ("turn_id?", Uuid),
-            ("step_id?", Uuid),
-            ("status", Text),
-            ("epoch", Int),
-            ("version", Int),
-            ("owner?", Uuid),
-            ("position", Int),
-            ("name", Text),
-            ("provider_call_id?", Text),
-            ("arguments", Json),
-            ("digest", Text),
-            ("effect", Text),
-            ("attempts", Int),
-            ("approval?", Json),
-            ("result_status?", Text),
-            ("result?", Json),
-            ("expires_at?", Time),
-            ("traceparent?", Text),
-            ("created_at", Time),
-            ("updated_at", Time),
-            ("ended_at?", Time),
-        ];
-        let calls = table("tool_calls", &["id"], &columns);
-        calls.states(&instar_core::machine::tool_call::TABLE, "status").create(manager, true).await?;
-        index(manager, "tool_calls_by_turn", "tool_calls", "turn_id, position", None).await?;
-        index(manager, "tool_calls_live", "tool_calls", "id", Some("ended_at IS NULL")).await
-    }
-}
+migration!(manager => {
+    let columns = [
+        ("id", Uuid),
+        ("session_id", Uuid),
+        ("agent_id", Uuid),
+        ("turn_id?", Uuid),
+        ("step_id?", Uuid),
+        ("status", Text),
+        ("epoch", Int),
+        ("version", Int),
+        ("owner?", Uuid),
+        ("position", Int),
+        ("name", Text),
+        ("provider_call_id?", Text),
+        ("arguments", Json),
+        ("digest", Text),
+        ("effect", Text),
+        ("attempts", Int),
+        ("approval?", Json),
+        ("result_status?", Text),
+        ("result?", Json),
+        ("expires_at?", Time),
+        ("traceparent?", Text),
+        ("created_at", Time),
+        ("updated_at", Time),
+        ("ended_at?", Time),
+    ];
+    let calls = table("tool_calls", &["id"], &columns);
+    calls.states(&instar_core::machine::tool_call::TABLE, "status").create(manager, true).await?;
+    index(manager, "tool_calls_by_turn", "tool_calls", "turn_id, position", None).await?;
+    index(manager, "tool_calls_live", "tool_calls", "id", Some("ended_at IS NULL")).await
+});

@@ -4,6 +4,26 @@ use instar_core::doc::check_constraint;
 use instar_core::machine::Table as Machine;
 use sea_orm_migration::prelude::*;
 
+/// A migration named by its file. In a transaction on both databases.
+macro_rules! migration {
+    ($manager:ident => $body:block) => {
+        #[derive(sea_orm_migration::prelude::DeriveMigrationName)]
+        pub(crate) struct Migration;
+
+        #[async_trait::async_trait]
+        impl sea_orm_migration::MigrationTrait for Migration {
+            fn use_transaction(&self) -> Option<bool> {
+                Some(true)
+            }
+
+            async fn up(&self, $manager: &sea_orm_migration::SchemaManager) -> Result<(), sea_orm::DbErr> {
+                $body
+            }
+        }
+    };
+}
+pub(crate) use migration;
+
 /// The types that Instar's columns have.
 #[derive(Clone, Copy)]
 pub(crate) enum Type {
