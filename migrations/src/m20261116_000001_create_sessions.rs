@@ -33,6 +33,5 @@ migration!(manager => {
         ("created_at", Time),
     ];
     table("idempotency_keys", &["id"], &columns).create(manager, false).await?;
-    let sql = "CREATE UNIQUE INDEX idempotency_keys_by_key ON idempotency_keys (namespace, key)";
-    manager.get_connection().execute_unprepared(sql).await.map(drop)
+    unique(manager, "idempotency_keys_by_key", "idempotency_keys", "namespace, key").await
 });

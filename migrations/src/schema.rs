@@ -124,3 +124,9 @@ pub(crate) async fn index(
     let sql = format!("CREATE INDEX {name} ON {table} ({columns}){only}");
     manager.get_connection().execute_unprepared(&sql).await.map(drop)
 }
+
+/// An index that also refuses a second row of the same key.
+pub(crate) async fn unique(manager: &SchemaManager<'_>, name: &str, table: &str, columns: &str) -> Result<(), DbErr> {
+    let sql = format!("CREATE UNIQUE INDEX {name} ON {table} ({columns})");
+    manager.get_connection().execute_unprepared(&sql).await.map(drop)
+}
