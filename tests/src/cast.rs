@@ -27,6 +27,10 @@ pub fn mv(machine: &'static Machine, from: Option<&str>, event: &str, by: By) ->
     }
 }
 
+pub fn person() -> Actor {
+    Actor::new(By::User, "key_test")
+}
+
 pub fn system() -> Actor {
     Actor::system("test")
 }
@@ -150,7 +154,7 @@ pub async fn session_with(store: &Store, id: SessionId) -> Result<()> {
     let table = &machine::session::TABLE;
     let birth = mv(table, None, "create_session", By::User)?;
     let active = mv(table, Some("created"), "agent_ready", By::System)?;
-    let mut commit = Commit::new(id, system());
+    let mut commit = Commit::new(id, person());
     commit.bear(&session::TABLE, id, &[birth, active], session_row(id, "active"));
     commit.rune(Draft::new(id, &SessionCreated { name: None, config: json!(null), root_agent_id: None })?);
     commit.rune(Draft::new(id, &SessionActivated { root_agent_id: None })?);

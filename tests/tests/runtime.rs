@@ -5,12 +5,11 @@ use instar_bus::Pull;
 use instar_core::fold;
 use instar_core::id::{Entity, SessionId, WorkerId};
 use instar_core::invariant::{self, Scope};
-use instar_core::machine::{self, By};
-use instar_core::rune::Actor;
+use instar_core::machine;
 use instar_runtime::{Act, ActError, Done, Hub, Keeper};
 use instar_store::entity::{tool_call, turn};
 use instar_testkit::wait;
-use instar_tests::cast::{self, fresh};
+use instar_tests::cast::{self, fresh, person};
 use instar_tests::on_both;
 use instar_tests::stage::{self, Stage};
 use sea_orm::EntityTrait;
@@ -19,10 +18,6 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 const BOUND: Duration = Duration::from_secs(15);
-
-fn person() -> Actor {
-    Actor::new(By::User, "key_test")
-}
 
 async fn hub(stage: &Stage) -> Result<Hub> {
     Ok(Hub::new(stage.store.clone(), stage::bus(stage).await?))

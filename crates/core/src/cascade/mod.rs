@@ -24,7 +24,7 @@ pub use record::{Entry, record};
 pub use view::{Fact, View};
 
 use crate::id::Entity;
-use crate::machine::{Answer, By, Emit, Move, Refusal, Table, apply};
+use crate::machine::{Answer, By, Cell, Emit, Move, Refusal, Table, apply};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::LazyLock;
 
@@ -141,6 +141,22 @@ static INDEX: LazyLock<HashMap<&'static str, Vec<&'static Cascade>>> = LazyLock:
     index
 });
 
+/// Whether the list raises this event on this machine when one of these rows moves.
+pub fn follows(table: &Table, event: &str, rows: &[impl AsRef<str>]) -> bool {
+    rows.iter().map(AsRef::as_ref).any(|row| {
+        INDEX.get(row).is_some_and(|cascades| {
+            cascades.iter().any(|cascade| {
+                let reached = cascade.reach.table().or_else(|| crate::machine::by_row(row));
+                let raised = match cascade.raise {
+                    Raise::Event(one) => one == event,
+                    Raise::Pick(pick) => pick.options().contains(&event),
+                };
+                raised && reached.is_some_and(|reached| reached.name == table.name)
+            })
+        })
+    })
+}
+
 struct Deep;
 
 /// A consequence that waits for its turn.
@@ -231,8 +247,8 @@ impl Expansion<'_> {
             Raise::Event(event) => event,
             Raise::Pick(pick) => pick.choose(&self.seen, &pick::Asked { row, cause, target })?,
         };
-        let by = voice(table, event, self.by);
-        match apply(table, self.seen.state(table, target), event, by) {
+        let from = self.seen.state(table, target);
+        match apply(table, from, event, voice(table, from, event, self.by)) {
             Answer::Moves(mv) => Some(mv),
             Answer::Ignored { .. } | Answer::Refused(_) => None,
         }
@@ -260,8 +276,11 @@ fn rides(rider: &Move, cause: &Move) -> bool {
     }
 }
 
-/// In whose name a consequence is raised: the system's, unless the event is not for it.
-fn voice(table: &Table, event: &str, cause: By) -> By {
-    let allowed = table.event(event).map_or(&[][..], |e| table.events[e as usize].by);
+/// In whose name a consequence is raised: the system's, unless the row is not for it.
+fn voice(table: &Table, from: Option<&str>, event: &str, cause: By) -> By {
+    let allowed = table.event(event).map_or(&[][..], |e| match table.cell(from.and_then(|s| table.state(s)), e) {
+        Cell::Moves(row) => table.raisers(row),
+        Cell::Ignored(_) | Cell::Refused(_) => table.events[e as usize].by,
+    });
     [By::System, cause].into_iter().find(|by| allowed.contains(by)).or(allowed.first().copied()).unwrap_or(By::System)
 }

@@ -1,7 +1,7 @@
 //! The page of one machine.
 
-use super::{check_constraint, code, codes, event, head, header, line, matrix, mermaid, state};
-use crate::machine::table::{By, Emit, Phase, Row, Table};
+use super::{check_constraint, code, codes, event, head, header, line, matrix, mermaid, raisers, state};
+use crate::machine::table::{Emit, Phase, Row, Table};
 
 pub fn page(table: &Table) -> String {
     let mut text = header(&title(table.name), &format!("crates/core/src/machine/{}.rs", table.name));
@@ -10,7 +10,8 @@ pub fn page(table: &Table) -> String {
     text += &states(table);
     text += &events(table);
     text += "\n## Matrix\n\nEach cell: the row and the state it leads to; `stays` where the row only records; `ignored` \
-             where the event is late or repeated and answered with success; empty where it is refused.\n\n";
+             where the event is late or repeated and answered with success; empty where it is refused. In brackets: \
+             who alone may have the row move, where that is fewer than may raise the event.\n\n";
     text += &matrix(table);
     text += &rows(table);
     text += &rest(table);
@@ -44,21 +45,21 @@ fn states(table: &Table) -> String {
 fn events(table: &Table) -> String {
     let mut text = format!("\n## Events\n\n{}", head(&["event", "raised by", "meaning"]));
     for e in table.events {
-        let by: Vec<&str> = e.by.iter().copied().map(By::token).collect();
-        text += &line(&[&code(e.token), &by.join(", "), e.doc]);
+        text += &line(&[&code(e.token), &raisers(e.by), e.doc]);
     }
     text
 }
 
 fn rows(table: &Table) -> String {
-    let mut text = format!("\n## Rows\n\n{}", head(&["row", "from", "event", "to", "runes", "when"]));
+    let mut text = format!("\n## Rows\n\n{}", head(&["row", "from", "event", "raised by", "to", "runes", "when"]));
     for row in table.rows {
         let from = match row.from {
             [] => "(none yet)".to_owned(),
             from => codes(from.iter().map(|&s| state(table, s))),
         };
         let to = row.to.map_or_else(|| "stays".to_owned(), |to| code(state(table, to)));
-        text += &line(&[row.id, &from, &code(event(table, row)), &to, &emit(row), row.when]);
+        let by = raisers(table.raisers(row));
+        text += &line(&[row.id, &from, &code(event(table, row)), &by, &to, &emit(row), row.when]);
     }
     text
 }

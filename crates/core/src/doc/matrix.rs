@@ -1,7 +1,7 @@
 //! Every cell of a machine: what each event does in each state. A changed cell is a changed line of
 //! a committed page, so that a reviewer sees it.
 
-use super::{code, head, line, state};
+use super::{code, head, line, raisers, state};
 use crate::machine::table::{Cell, Table};
 
 pub fn matrix(table: &Table) -> String {
@@ -22,10 +22,13 @@ pub fn matrix(table: &Table) -> String {
 
 fn answer(table: &Table, from: Option<u8>, event: u8) -> String {
     match table.cell(from, event) {
-        Cell::Moves(row) => match row.to {
-            Some(to) => format!("{} → {}", row.id, state(table, to)),
-            None => format!("{} stays", row.id),
-        },
+        Cell::Moves(row) => {
+            let only = row.by.map_or_else(String::new, |by| format!(" ({})", raisers(by)));
+            match row.to {
+                Some(to) => format!("{} → {}{only}", row.id, state(table, to)),
+                None => format!("{} stays{only}", row.id),
+            }
+        }
         Cell::Ignored(ignore) => format!("{} ignored", ignore.id),
         Cell::Refused(_) => String::new(),
     }

@@ -15,7 +15,7 @@ pub use overview::overview;
 pub use rune::runes;
 pub use subject::subjects;
 
-use crate::machine::{ALL, Row, Table};
+use crate::machine::{ALL, By, Row, Table};
 
 /// Every generated file: its path below `docs/` and its text.
 pub fn files() -> Vec<(String, String)> {
@@ -61,6 +61,10 @@ fn code(token: &str) -> String {
 
 fn codes<'a>(tokens: impl IntoIterator<Item = &'a str>) -> String {
     tokens.into_iter().map(code).collect::<Vec<_>>().join(", ")
+}
+
+fn raisers(by: &[By]) -> String {
+    by.iter().copied().map(By::token).collect::<Vec<_>>().join(", ")
 }
 
 fn state(table: &Table, index: u8) -> &'static str {
@@ -121,6 +125,8 @@ mod tests {
         }
         let drive = matrix(&crate::machine::agent_drive::TABLE);
         assert!(drive.contains("| `stop` | | D16 ignored | D6 → stopped | D16 ignored | D16 ignored | |"), "{drive}");
+        let start = "| `start` | | D3 → running | | D9 → running (user) | D10 → running (user) | |";
+        assert!(drive.contains(start), "{drive}");
     }
 
     #[test]

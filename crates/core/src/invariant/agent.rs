@@ -1,70 +1,65 @@
-//! Agents and those who act: pairs of states, epochs, actors.
+//! Agents and their pairs of states and epochs.
 
-use super::{ACTOR, EPOCH, PAIR, Report, rows};
+use super::{EPOCH, PAIR, Report};
 use crate::coordination::pair_allowed;
 use crate::fold::States;
 use crate::id::{AgentId, Entity, Kind};
-use crate::machine::{By, agent_drive, agent_lifecycle};
+use crate::machine::{By, agent_drive, agent_lifecycle, by_row, turn};
 use crate::rune::Rune;
 use std::collections::{BTreeSet, HashMap};
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    epochs: HashMap<AgentId, i64>,
-    // Of the commit that is being read:
+    tenures: HashMap<AgentId, Tenure>,
+    /// By the commit that is being read.
     touched: BTreeSet<Entity>,
-    actors: Vec<By>,
-    /// Who may raise the events of the commit's moves.
-    may: Vec<By>,
-    judged: bool,
+}
+
+/// The highest epoch under which an agent was written, and the service that moved it under it.
+#[derive(Debug, Default)]
+struct Tenure {
+    epoch: i64,
+    owner: Option<String>,
+}
+
+/// Whether a service moves an agent or its turn, which only the owner of its lease may. One without a
+/// name is INV-ACTOR's.
+fn owns(rune: &Rune) -> bool {
+    let held = [turn::TABLE.name, agent_lifecycle::TABLE.name];
+    let moves = || rune.moves.iter().filter_map(|moved| by_row(&moved.row)).any(|table| held.contains(&table.name));
+    rune.actor.by == By::System && !rune.actor.id.is_empty() && moves()
 }
 
 impl Watch {
     pub(super) fn after(&mut self, rune: &Rune, states: &States, report: &mut Report) {
         self.epoch(rune, states, report);
-        if rune.actor.id.is_empty() {
-            report.fire(
-                &ACTOR,
-                rune.seq,
-                format!("{} was done by a {} without a name", rune.kind, rune.actor.by.token()),
-            );
-        }
-        if !self.actors.contains(&rune.actor.by) {
-            self.actors.push(rune.actor.by);
-        }
-        for moved in &rune.moves {
-            if moved.entity.kind == Kind::Agent {
-                self.touched.insert(moved.entity);
-            }
-            for (table, row) in rows(moved) {
-                self.may.extend(table.events[row.event as usize].by);
-                self.judged = true;
-            }
-        }
+        let agents = rune.moves.iter().map(|moved| moved.entity).filter(|entity| entity.kind == Kind::Agent);
+        self.touched.extend(agents);
     }
 
     fn epoch(&mut self, rune: &Rune, states: &States, report: &mut Report) {
         // Epoch 0: no lease was involved.
         let Some(agent) = rune.agent_id.filter(|_| rune.epoch != 0) else { return };
-        let highest = self.epochs.entry(agent).or_insert(rune.epoch);
-        if rune.epoch < *highest {
-            report.fire(&EPOCH, rune.seq, format!("{agent} is written under epoch {} after {highest}", rune.epoch));
+        let tenure = self.tenures.entry(agent).or_default();
+        if rune.epoch > tenure.epoch {
+            *tenure = Tenure { epoch: rune.epoch, owner: None };
         }
-        *highest = (*highest).max(rune.epoch);
+        if rune.epoch < tenure.epoch {
+            let message = format!("{agent} is written under epoch {} after {}", rune.epoch, tenure.epoch);
+            report.fire(&EPOCH, rune.seq, message);
+        } else if owns(rune) {
+            let owner = tenure.owner.get_or_insert_with(|| rune.actor.id.clone());
+            if *owner != rune.actor.id {
+                let message = format!("{agent} is moved by {} under epoch {} of {owner}", rune.actor.id, rune.epoch);
+                report.fire(&EPOCH, rune.seq, message);
+            }
+        }
         if states.get(&agent_drive::TABLE, agent.into()) == Some(agent_drive::State::Deleted.token()) {
-            self.epochs.remove(&agent);
+            self.tenures.remove(&agent);
         }
     }
 
     pub(super) fn commit(&mut self, seq: i64, states: &States, report: &mut Report) {
-        // A consequence is raised by the system whoever the actor is; the cause must be his.
-        for by in std::mem::take(&mut self.actors) {
-            if self.judged && !self.may.contains(&by) {
-                report.fire(&ACTOR, seq, format!("none of the commit's events is for the {} to raise", by.token()));
-            }
-        }
-        self.may.clear();
-        self.judged = false;
         for agent in std::mem::take(&mut self.touched) {
             let lifecycle = states.get(&agent_lifecycle::TABLE, agent).unwrap_or("nothing");
             let drive = states.get(&agent_drive::TABLE, agent).unwrap_or("nothing");

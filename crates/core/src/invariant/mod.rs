@@ -8,6 +8,7 @@
 //! (limits are not in the log), INV-RESUME-* and INV-REPLAY-* (what readers do), INV-SNAPSHOT-*,
 //! INV-CHECKPOINT-* and INV-MEMORY-PRIVACY (other stores).
 
+mod actor;
 mod agent;
 mod log;
 mod mission;
@@ -60,13 +61,14 @@ invariants! {
     CONTIGUOUS  "INV-SEGMENT-CONTIGUOUS"        Fatal "no number is missing";
     HASH        "INV-HASH"                      Fatal "a rune is what was written";
     SEAL        "INV-SEAL"                      Fatal "the chain over the runes is the sealed one";
-    RUNE_KIND   "INV-RUNE-KIND"                 Error "kind and payload are registered, and a move rides on the kind its row names";
+    HEAD        "INV-HEAD"                      Fatal "the log reaches as far as its session says";
+    RUNE_KIND   "INV-RUNE-KIND"                 Error "kind and payload are registered, a move rides on the kind its row names, and all runes of its row are in its commit";
     CLOSED_LAST "INV-CLOSED-LAST"               Error "nothing but the archiving follows session.closed";
     TABLE       "INV-TABLE"                     Fatal "every move is a row of its table and starts where the last one ended";
-    ACTOR       "INV-ACTOR"                     Error "whoever commits may raise one of the commit's events";
+    ACTOR       "INV-ACTOR"                     Error "whoever commits may raise one of the commit's events and every one that cannot be a consequence; no agent decides on its own request";
     PAIR        "INV-PAIR"                      Error "lifecycle and drive of an agent fit together";
     COORDINATION "INV-COORDINATION"             Error "a mission fits its current hop, a hop its steps";
-    EPOCH       "INV-EPOCH"                     Fatal "the epochs under which an agent is written never decrease";
+    EPOCH       "INV-EPOCH"                     Fatal "the epochs under which an agent is written never decrease, and each has one owner";
     TURN_SEQUENTIAL "INV-TURN-SEQUENTIAL"       Error "an agent has one live turn at most";
     TURN_TERMINAL "INV-TURN-TERMINAL"           Error "every turn ends";
     TURN_ONE_END "INV-TURN-ONE-END"             Error "a turn ends once";
@@ -95,19 +97,23 @@ pub struct Scope {
     pub start: Seal,
     /// Seals to hold the runes against, in order.
     pub seals: Vec<Seal>,
+    /// The number of the last rune, as the session's row has it. Read it before the runes: a log may
+    /// have grown since.
+    pub head: Option<i64>,
     /// The session is closed or drained: what is still live now stays so for ever.
     pub complete: bool,
 }
 
 impl Default for Scope {
     fn default() -> Scope {
-        Scope { start: Seal::EMPTY, seals: Vec::new(), complete: false }
+        Scope { start: Seal::EMPTY, seals: Vec::new(), head: None, complete: false }
     }
 }
 
 pub fn check(runes: &[Rune], scope: Scope) -> Vec<Violation> {
     let complete = scope.complete;
     let mut checker = Checker::new(scope.start, scope.seals);
+    checker.log.head = scope.head;
     runes.iter().for_each(|rune| checker.push(rune));
     checker.finish(complete)
 }
@@ -149,6 +155,7 @@ pub struct Checker {
     /// The commit that the last rune belonged to, and that rune's number.
     commit: Option<(CommandId, i64)>,
     log: log::Watch,
+    actor: actor::Watch,
     agent: agent::Watch,
     turn: turn::Watch,
     tool: tool::Watch,
@@ -162,6 +169,7 @@ impl Checker {
             states: States::new(),
             commit: None,
             log: log::Watch::new(start, seals),
+            actor: actor::Watch::default(),
             agent: agent::Watch::default(),
             turn: turn::Watch::default(),
             tool: tool::Watch::default(),
@@ -184,12 +192,15 @@ impl Checker {
             }
         }
         self.turn.after(rune, &self.states);
+        self.actor.after(rune, report);
         self.agent.after(rune, &self.states, report);
         self.mission.after(rune);
     }
 
     fn end_commit(&mut self) {
         if let Some((_, seq)) = self.commit.take() {
+            self.log.commit(&mut self.report);
+            self.actor.commit(seq, &mut self.report);
             self.agent.commit(seq, &self.states, &mut self.report);
             self.turn.commit(seq, &mut self.report);
             self.mission.commit(seq, &self.states, &mut self.report);

@@ -13,8 +13,8 @@ const RUNNING: [&str; 3] = ["tool.started", "tool.progress", "tool.reclaimed"];
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// What a person was asked to approve, until he answers.
-    asked: HashMap<Entity, String>,
+    /// What a person was asked to approve, with its digest, until he answers.
+    asked: HashMap<Entity, Option<String>>,
 }
 
 fn phase(states: &States, entity: Entity) -> Option<Phase> {
@@ -39,14 +39,12 @@ impl Watch {
             }
             "tool.approval_requested" => {
                 let asked = serde_json::from_str::<ToolApprovalRequested>(rune.payload.get());
-                if let Some(digest) = asked.ok().and_then(|asked| asked.digest) {
-                    self.asked.insert(call, digest);
-                }
+                self.asked.insert(call, asked.ok().and_then(|asked| asked.digest));
             }
             "tool.approved" => {
                 let given =
                     serde_json::from_str::<ToolApproved>(rune.payload.get()).ok().and_then(|given| given.digest);
-                let asked = self.asked.remove(&call);
+                let asked = self.asked.remove(&call).flatten();
                 if asked.is_some() && asked != given {
                     let message = format!("{call} was approved as {given:?} and asked for as {asked:?}");
                     report.fire(&APPROVAL_BEFORE_EXEC, rune.seq, message);
@@ -56,6 +54,9 @@ impl Watch {
                 let state = states.get(&tool_call::TABLE, call).unwrap_or("nothing");
                 if state != tool_call::State::Executing.token() {
                     report.fire(&APPROVAL_BEFORE_EXEC, rune.seq, format!("{kind} of {call}, which is {state}"));
+                } else if self.asked.contains_key(&call) {
+                    let message = format!("{kind} of {call}, which waited for an approval and had none");
+                    report.fire(&APPROVAL_BEFORE_EXEC, rune.seq, message);
                 }
             }
             _ => {}

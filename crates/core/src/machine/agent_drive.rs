@@ -39,8 +39,8 @@ super::machine! {
         "D6"  [Running] Stop                 => Stopped emits ["agent.drive_stopped"]  "written before anything is awaited";
         "D7"  [Running] ExecutionError       => Errored emits ["agent.drive_errored"]  "drive-fatal class";
         "D8"  [Running] NudgeTurnEnded       => stay    emits ["agent.nudged"]         "nudge_count + 1, then the D5 check";
-        "D9"  [Stopped] Start                => Running emits ["agent.drive_started"]  "relaunch; lifecycle not ended";
-        "D10" [Errored] Start                => Running emits ["agent.drive_started"]  "relaunch; old turn ended or 2 s passed";
+        "D9"  [Stopped] Start by [User]      => Running emits ["agent.drive_started"]  "relaunch; lifecycle not ended";
+        "D10" [Errored] Start by [User]      => Running emits ["agent.drive_started"]  "relaunch; old turn ended or 2 s passed";
         "D13" [Running] MessageReceived      => stay    emits ["agent.message_received"] "nudge_count = 0; queued or steered";
         "D13" [Running] BroadcastReceived    => stay    emits ["agent.message_received"] "nudge_count = 0; queued";
         "D18" [Idle]    Hold                 => Stopped emits ["agent.drive_stopped"]  "reason = hold";

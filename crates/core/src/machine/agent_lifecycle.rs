@@ -39,10 +39,10 @@ super::machine! {
         "L9"  [Idle]        KillForced        => Terminated  emits ["agent.terminated"] "";
         "L10" [Idle]        ParentClosed      => Terminated  emits ["agent.terminated"] "reason = parent_closed";
         "L11" [Idle]        BudgetExhausted   => Terminated  emits ["agent.budget_exhausted", "agent.terminated"] "on_budget = terminate";
-        "L12" [Spawning]    Kill              => Terminated  emits ["agent.terminated"] "";
+        "L12" [Spawning]    Kill by [User System] => Terminated  emits ["agent.terminated"] "";
         "L12" [Spawning]    KillForced        => Terminated  emits ["agent.terminated"] "";
         "L12" [Spawning]    ParentClosed      => Terminated  emits ["agent.terminated"] "";
-        "L13" [RunningTurn] Kill              => stay        via "turn.control_requested" "interrupt requested on the turn; L9 follows its end";
+        "L13" [RunningTurn] Kill by [User System] => stay        via "turn.control_requested" "interrupt requested on the turn; L9 follows its end";
         "L14" [RunningTurn] ParentClosed      => stay        via "turn.control_requested" "interrupt requested on the turn; L10 follows its end";
         "L15" [RunningTurn] BudgetExhausted   => stay        emits ["agent.budget_exhausted"] "found after a provider response; the turn is interrupted, then L11 or D21";
         "L16" [RunningTurn] WorkerLost        => stay        via "turn.recovered"       "a new owner with a higher epoch goes on";

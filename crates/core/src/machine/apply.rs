@@ -82,6 +82,10 @@ pub fn apply(table: &'static Table, from: Option<&str>, event: &str, by: By) -> 
         return refused(table, state, from, event, by, &advice);
     }
     match table.cell(state, e) {
+        Cell::Moves(row) if !table.raisers(row).contains(&by) => {
+            let advice = format!("from here it is not for the {} to raise it", by.token());
+            refused(table, state, from, event, by, &advice)
+        }
         Cell::Moves(row) => {
             // The audit guarantees a target for births, so `stay` always has a state to stay in.
             let to = row.to.or(state).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The compile-time audit of a machine's table: a table that breaks a rule does not build.
 
-use super::table::{Emit, Phase, Table};
+use super::table::{By, Emit, Phase, Row, Table};
 
 const fn has(list: &[u8], item: u8) -> bool {
     let mut i = 0;
@@ -34,6 +34,7 @@ pub const fn audit(t: &Table) {
     every_state_is_reached(t);
     every_state_can_finish(t);
     every_event_moves(t);
+    every_raiser_has_a_row(t);
 }
 
 const fn cells_answer_once(t: &Table) {
@@ -173,6 +174,59 @@ const fn every_event_moves(t: &Table) {
     }
 }
 
+const fn is_for(list: &[By], by: By) -> bool {
+    let mut i = 0;
+    while i < list.len() {
+        if list[i] as u8 == by as u8 {
+            return true;
+        }
+        i += 1;
+    }
+    false
+}
+
+const fn row_is_for(row: &Row, by: By) -> bool {
+    match row.by {
+        Some(only) => is_for(only, by),
+        None => true,
+    }
+}
+
+const fn every_raiser_has_a_row(t: &Table) {
+    let mut i = 0;
+    while i < t.rows.len() {
+        let row = &t.rows[i];
+        if let Some(only) = row.by {
+            assert!(!only.is_empty(), "a row that nobody may raise");
+            let mut j = 0;
+            while j < only.len() {
+                assert!(
+                    is_for(t.events[row.event as usize].by, only[j]),
+                    "a row for somebody whom its event is not for"
+                );
+                j += 1;
+            }
+        }
+        i += 1;
+    }
+    let mut e = 0;
+    while e < t.events.len() {
+        let mut j = 0;
+        while j < t.events[e].by.len() {
+            let mut moves = false;
+            let mut i = 0;
+            while i < t.rows.len() {
+                let row = &t.rows[i];
+                moves = moves || row.event as usize == e && row_is_for(row, t.events[e].by[j]);
+                i += 1;
+            }
+            assert!(moves, "an event for somebody for whom none of its rows is");
+            j += 1;
+        }
+        e += 1;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,12 +238,20 @@ mod tests {
     ];
     const EVENTS: &[EventInfo] =
         &[EventInfo { token: "make", by: &[By::User], doc: "" }, EventInfo { token: "end", by: &[By::User], doc: "" }];
-    const BIRTH: Row = Row { id: "X1", from: &[], event: 0, to: Some(0), emit: Emit::Silent, when: "" };
-    const END: Row = Row { id: "X2", from: &[0], event: 1, to: Some(1), emit: Emit::Silent, when: "" };
+    const BIRTH: Row = Row { id: "X1", from: &[], event: 0, by: None, to: Some(0), emit: Emit::Silent, when: "" };
+    const END: Row = Row { id: "X2", from: &[0], event: 1, by: None, to: Some(1), emit: Emit::Silent, when: "" };
 
     fn broken(rows: &'static [Row], ignores: &'static [Ignore], states: &'static [StateInfo]) -> String {
-        let table =
-            Table { name: "x", prefix: "X", doc: "", states, events: EVENTS, rows, ignores, refuses: &[], rules: &[] };
+        of_events(EVENTS, rows, ignores, states)
+    }
+
+    fn of_events(
+        events: &'static [EventInfo],
+        rows: &'static [Row],
+        ignores: &'static [Ignore],
+        states: &'static [StateInfo],
+    ) -> String {
+        let table = Table { name: "x", prefix: "X", doc: "", states, events, rows, ignores, refuses: &[], rules: &[] };
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let caught = std::panic::catch_unwind(|| audit(&table));
@@ -206,7 +268,7 @@ mod tests {
         assert_eq!(broken(&[BIRTH, END, END], &[], STATES), "two rows for one cell");
         const LATE: Ignore = Ignore { id: "X9", from: &[0], event: 1 };
         assert_eq!(broken(&[BIRTH, END], &[LATE], STATES), "a cell both moved and ignored");
-        const BACK: Row = Row { id: "X3", from: &[1], event: 1, to: Some(0), emit: Emit::Silent, when: "" };
+        const BACK: Row = Row { id: "X3", from: &[1], event: 1, by: None, to: Some(0), emit: Emit::Silent, when: "" };
         assert_eq!(broken(&[BIRTH, END, BACK], &[], STATES), "an exit from a terminal state");
         const TWO: &[StateInfo] = &[
             StateInfo { token: "a", phase: Phase::Live, doc: "" },
@@ -214,10 +276,24 @@ mod tests {
             StateInfo { token: "lost", phase: Phase::Terminal, doc: "" },
         ];
         assert_eq!(broken(&[BIRTH, END], &[], TWO), "an unreachable state");
-        const STAY: Row = Row { id: "X2", from: &[0], event: 1, to: None, emit: Emit::Silent, when: "" };
+        const STAY: Row = Row { id: "X2", from: &[0], event: 1, by: None, to: None, emit: Emit::Silent, when: "" };
         assert_eq!(broken(&[BIRTH, STAY], &[], &STATES[..1]), "a state that can never finish");
         assert_eq!(broken(&[BIRTH], &[], &STATES[..1]), "a state that can never finish");
         const ONLY: &[StateInfo] = &[StateInfo { token: "a", phase: Phase::Terminal, doc: "" }];
         assert_eq!(broken(&[BIRTH], &[], ONLY), "an event that never moves anything");
+        const STRANGER: Row = Row { by: Some(&[By::User, By::Agent]), ..END };
+        assert_eq!(broken(&[BIRTH, STRANGER], &[], STATES), "a row for somebody whom its event is not for");
+        const NOBODY: Row = Row { by: Some(&[]), ..END };
+        assert_eq!(broken(&[BIRTH, NOBODY], &[], STATES), "a row that nobody may raise");
+        const NARROW: Row = Row { by: Some(&[By::User]), ..END };
+        assert_eq!(broken(&[BIRTH, NARROW], &[], STATES), "sound");
+        const OPEN: &[EventInfo] = &[
+            EventInfo { token: "make", by: &[By::User], doc: "" },
+            EventInfo { token: "end", by: &[By::User, By::Agent], doc: "" },
+        ];
+        assert_eq!(
+            of_events(OPEN, &[BIRTH, NARROW], &[], STATES),
+            "an event for somebody for whom none of its rows is"
+        );
     }
 }

@@ -54,6 +54,16 @@ macro_rules! emit {
 }
 pub(crate) use emit;
 
+macro_rules! only {
+    () => {
+        None
+    };
+    ($($by:ident)+) => {
+        Some(&[$(By::$by),+])
+    };
+}
+pub(crate) use only;
+
 macro_rules! target {
     (stay) => {
         None
@@ -64,13 +74,23 @@ macro_rules! target {
 }
 pub(crate) use target;
 
+// Who may raise what. An event names everybody who may raise it in some state; a row that is for
+// fewer says `by [..]`. Both follow the specification's actor column, but for these deliberate
+// widenings:
+// - Services write on an agent's behalf. A worker commits what the model said, so that the system may
+//   raise T2 T3 T4 T24, C1, H1, H9, ST1, P2 and K3, which the specification gives to the agent; and it
+//   carries out at a safe boundary the interrupt that a person has asked for (T5, T10).
+// - Policies decide in a person's place: C3, C13 and P4 are open to the policy that speaks there.
+// - A consequence is raised by the system whoever caused it, so that D1, H24, H31, AS1 and P7 P12 P18
+//   P19 P20 are open to it; and M15, which is a person's, proposes the new mission (M1) in his name.
+
 /// One list yields the enums, their wire tokens, the [`Table`] and its compile-time audit.
 macro_rules! machine {
     (
         name: $name:literal, prefix: $prefix:literal, doc: $doc:literal;
         states { $($state:ident $stoken:literal $phase:ident $sdoc:literal;)+ }
         events { $($event:ident $etoken:literal [$($by:ident)+] $edoc:literal;)+ }
-        rows { $($id:literal [$($from:ident)*] $on:ident => $to:ident $how:ident $what:tt $when:literal;)+ }
+        rows { $($id:literal [$($from:ident)*] $on:ident $(by [$($rby:ident)+])? => $to:ident $how:ident $what:tt $when:literal;)+ }
         ignores { $($iid:literal [$($ifrom:ident)+] $ion:ident;)* }
         refuses { $($rid:literal [$($rfrom:ident)+] $ron:ident $advice:literal;)* }
         rules { $($uid:literal $kept:literal;)* }
@@ -113,6 +133,7 @@ macro_rules! machine {
                     id: $id,
                     from: &[$(State::$from as u8),*],
                     event: Event::$on as u8,
+                    by: $crate::machine::only!($($($rby)+)?),
                     to: $crate::machine::target!($to),
                     emit: $crate::machine::emit!($how $what),
                     when: $when,

@@ -16,7 +16,7 @@ super::machine! {
         GoalReceived         "goal_received"          [User Agent]   "somebody sets a goal";
         DecomposeGoal        "decompose_goal"         [Agent System] "the orchestrator begins";
         PlanDrafted          "plan_drafted"           [Agent]        "the first task graph";
-        PlanRevised          "plan_revised"           [Agent User]   "a changed task graph";
+        PlanRevised          "plan_revised"           [Agent]        "a changed task graph";
         PlanApproved         "plan_approved"          [User Policy]  "a person lets it run";
         AutoStart            "auto_start"             [System]       "policy lets it run";
         PlanRejected         "plan_rejected"          [User]         "a person wants another plan";

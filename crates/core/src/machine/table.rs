@@ -76,6 +76,8 @@ pub struct Row {
     /// States it starts from; empty for a birth.
     pub from: &'static [u8],
     pub event: u8,
+    /// Where it is for fewer than its event is: those.
+    pub by: Option<&'static [By]>,
     /// `None`: the state stays, the row only records.
     pub to: Option<u8>,
     pub emit: Emit,
@@ -168,10 +170,14 @@ impl Table {
     /// Events that would move an entity in this state, for this kind of caller.
     pub fn allowed(&self, from: Option<u8>, by: By) -> Vec<&'static str> {
         (0..self.events.len() as u8)
-            .filter(|&e| self.events[e as usize].by.contains(&by))
-            .filter(|&e| matches!(self.cell(from, e), Cell::Moves(_)))
+            .filter(|&e| matches!(self.cell(from, e), Cell::Moves(row) if self.raisers(row).contains(&by)))
             .map(|e| self.events[e as usize].token)
             .collect()
+    }
+
+    /// Who may have a row move.
+    pub fn raisers(&self, row: &Row) -> &'static [By] {
+        row.by.unwrap_or(self.events[row.event as usize].by)
     }
 
     /// States that rows without a source lead to.

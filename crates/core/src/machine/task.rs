@@ -13,10 +13,10 @@ super::machine! {
         Cancelled "cancelled" Terminal "its plan was stopped, rejected or replanned";
     }
     events {
-        AddTask            "add_task"            [Agent System User] "the plan names it";
+        AddTask            "add_task"            [Agent]             "the plan names it";
         Assign             "assign"              [System]            "the scheduler gives it to an agent";
         Start              "start"               [Agent System]      "the owner's turn began";
-        Complete           "complete"            [Agent System]      "the owner reports its result";
+        Complete           "complete"            [Agent]             "the owner reports its result";
         Fail               "fail"                [Agent System]      "the owner gives up, or no attempt is left";
         Block              "block"               [Agent]             "it waits for an input it cannot get";
         DependencyFailed   "dependency_failed"   [System]            "a dependency failed or was cancelled";

@@ -72,6 +72,24 @@ fn a_refusal_names_what_is_allowed_for_this_caller() {
 }
 
 #[test]
+fn a_row_may_be_for_fewer_than_its_event() {
+    assert!(matches!(apply(&agent_drive::TABLE, Some("idle"), "start", By::System), Answer::Moves(_)));
+    for (table, from, event, by) in [
+        (&agent_drive::TABLE, "stopped", "start", By::System),
+        (&agent_drive::TABLE, "errored", "start", By::System),
+        (&agent_lifecycle::TABLE, "spawning", "kill", By::Agent),
+        (&agent_lifecycle::TABLE, "running_turn", "kill", By::Agent),
+    ] {
+        let Answer::Refused(no) = apply(table, Some(from), event, by) else { panic!("{from} {event} {by:?}") };
+        assert!(no.advice.contains(&format!("not for the {}", by.token())), "{no}");
+        assert!(!no.allowed.contains(&event), "{no}");
+        assert!(matches!(apply(table, Some(from), event, By::User), Answer::Moves(_)), "{from} {event}");
+    }
+    assert!(matches!(apply(&agent_lifecycle::TABLE, Some("idle"), "kill", By::Agent), Answer::Moves(_)));
+    assert!(matches!(apply(&task::TABLE, Some("running"), "complete", By::System), Answer::Refused(_)));
+}
+
+#[test]
 fn a_recorded_move_is_restored_only_if_the_table_has_it() {
     assert_eq!(restore("T1", Some("queued"), "streaming").map(|m| m.event()), Some("start_turn"));
     assert_eq!(restore("C18", Some("denied"), "denied").map(|m| m.row()), Some("C18"));

@@ -32,7 +32,7 @@ super::machine! {
         SandboxViolation "sandbox_violation"  [System]        "a path or host outside the policy";
         WorkerLost       "worker_lost"        [System]        "its runner died, the outcome is unknown and must not be risked twice";
         Reclaimed        "reclaimed"          [System]        "its runner died and the tool may run again with the same key";
-        LateResult       "late_result"        [System]        "a result for a call that already has one";
+        LateResult       "late_result"        [System]        "a result for a call that already has one; it is answered already_completed";
         Resolve          "resolve"            [User]          "a person says what an unknown outcome was";
     }
     rows {
@@ -53,7 +53,7 @@ super::machine! {
         "C15" [PendingCall Executing] SandboxViolation => ErrorResult emits ["tool.result"] "result status sandbox_violation";
         "C16" [Executing]        WorkerLost       => ErrorResult      emits ["tool.result"] "result status unknown; never run again by the machine";
         "C17" [PendingCall AwaitingApproval] Cancelled => CancelledResult emits ["tool.result"] "";
-        "C18" [Denied CompletedResult ErrorResult TimeoutResult CancelledResult] LateResult => stay emits ["system.invariant_violation"] "result dropped: already_completed";
+        "C18" [Denied CompletedResult ErrorResult TimeoutResult CancelledResult] LateResult => stay emits ["system.invariant_violation"] "the result is dropped and the caller answers already_completed: to him a refusal, recorded because an ended call must never get a second result";
         "C21" [Executing]        Reclaimed        => stay             emits ["tool.reclaimed"] "idempotent or read-only, attempts left";
         "C22" [Executing]        AttemptStarted   => stay             emits ["tool.started"] "added: durable before the effect";
         "C23" [ErrorResult]      Resolve          => stay             emits ["tool.resolved"] "added: only where the result status is unknown";

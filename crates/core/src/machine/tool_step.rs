@@ -24,7 +24,7 @@ super::machine! {
         StepFailed            "step_failed"            [System]            "no attempt is left, or none may follow";
         CancelStep            "cancel_step"            [User System]       "cancelled or superseded";
         RetryStep             "retry_step"             [User System]       "run it again";
-        FixStep               "fix_step"               [User System]       "configure it again";
+        FixStep               "fix_step"               [User]              "configure it again";
         ValidationFailed      "validation_failed"      [System]            "an input, tool or resource was lost";
         RequestStepChanges    "request_step_changes"   [User]              "choose another tool";
         HopReopened           "hop_reopened"           [System]            "its hop's implementation was turned down";

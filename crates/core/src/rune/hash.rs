@@ -45,31 +45,44 @@ pub(crate) struct Content<'a> {
     pub command_id: CommandId,
 }
 
-/// Fields go in length-prefixed, so that no two contents share an encoding.
+/// Fields go in length-prefixed, those that may be absent after a byte that says whether they are
+/// there, so that no two contents share an encoding.
 pub(crate) fn of(c: &Content<'_>) -> Hash {
-    let mut all = Vec::with_capacity(384 + c.payload.len());
-    let mut put = |bytes: &[u8]| {
-        all.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
-        all.extend_from_slice(bytes);
-    };
-    put(b"instar.rune.v1");
-    put(c.id.uuid().as_bytes());
-    put(c.session_id.uuid().as_bytes());
-    put(c.kind.as_bytes());
-    put(c.entity.kind.prefix().as_bytes());
-    put(c.entity.id.as_bytes());
-    put(c.agent_id.as_ref().map_or(&[][..], |id| id.bytes()));
-    put(c.turn_id.as_ref().map_or(&[][..], |id| id.bytes()));
-    put(c.actor.by.token().as_bytes());
-    put(c.actor.id.as_bytes());
-    put(c.visibility.token().as_bytes());
-    put(c.payload.as_bytes());
-    put(c.moves.as_bytes());
-    put(&c.epoch.to_le_bytes());
-    put(c.traceparent.unwrap_or("").as_bytes());
-    put(&c.at_us.to_le_bytes());
-    put(c.command_id.uuid().as_bytes());
-    Hash(Sha256::digest(&all).into())
+    let mut all = Encoding(Vec::with_capacity(384 + c.payload.len()));
+    all.put(b"instar.rune.v1");
+    all.put(c.id.uuid().as_bytes());
+    all.put(c.session_id.uuid().as_bytes());
+    all.put(c.kind.as_bytes());
+    all.put(c.entity.kind.prefix().as_bytes());
+    all.put(c.entity.id.as_bytes());
+    all.maybe(c.agent_id.as_ref().map(AgentId::bytes));
+    all.maybe(c.turn_id.as_ref().map(TurnId::bytes));
+    all.put(c.actor.by.token().as_bytes());
+    all.put(c.actor.id.as_bytes());
+    all.put(c.visibility.token().as_bytes());
+    all.put(c.payload.as_bytes());
+    all.put(c.moves.as_bytes());
+    all.put(&c.epoch.to_le_bytes());
+    all.maybe(c.traceparent.map(str::as_bytes));
+    all.put(&c.at_us.to_le_bytes());
+    all.put(c.command_id.uuid().as_bytes());
+    Hash(Sha256::digest(&all.0).into())
+}
+
+struct Encoding(Vec<u8>);
+
+impl Encoding {
+    fn put(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        self.0.extend_from_slice(bytes);
+    }
+
+    fn maybe(&mut self, bytes: Option<&[u8]>) {
+        self.0.push(u8::from(bytes.is_some()));
+        if let Some(bytes) = bytes {
+            self.put(bytes);
+        }
+    }
 }
 
 /// The chain up to and including a rune; sealed in the background, off the hot path.
@@ -98,4 +111,50 @@ pub fn chain(mut seal: Seal, runes: impl IntoIterator<Item = (i64, Hash)>) -> Re
         seal = Seal { seq, hash: Hash(h.finalize().into()) };
     }
     Ok(seal)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::Kind;
+    use crate::machine::By;
+    use uuid::Uuid;
+
+    fn hash(change: impl FnOnce(&mut Content<'_>)) -> Hash {
+        let actor = Actor::new(By::User, "key");
+        let mut content = Content {
+            id: RuneId::from(Uuid::from_u128(1)),
+            session_id: SessionId::from(Uuid::from_u128(2)),
+            kind: "turn.started",
+            entity: Entity::new(Kind::Turn, Uuid::from_u128(3)),
+            agent_id: None,
+            turn_id: None,
+            actor: &actor,
+            visibility: Visibility::Public,
+            payload: "{}",
+            moves: "",
+            epoch: 0,
+            traceparent: None,
+            at_us: 0,
+            command_id: CommandId::from(Uuid::from_u128(4)),
+        };
+        change(&mut content);
+        of(&content)
+    }
+
+    #[test]
+    fn what_is_absent_differs_from_what_is_empty_and_each_has_its_own_place() {
+        let id = Uuid::from_u128(5);
+        let all = [
+            hash(|_| {}),
+            hash(|c| c.traceparent = Some("")),
+            hash(|c| c.traceparent = Some("00")),
+            hash(|c| c.agent_id = Some(AgentId::from(id))),
+            hash(|c| c.turn_id = Some(TurnId::from(id))),
+        ];
+        for (i, one) in all.iter().enumerate() {
+            assert!(all[..i].iter().all(|other| other != one), "{i}");
+        }
+        assert_eq!(hash(|_| {}), all[0]);
+    }
 }

@@ -92,6 +92,8 @@ static WAYS: &[Way] = &[
     way("hop", "FAILED", "retry_hop", By::User),
     way("hop", "HOP_IMPL_READY", "request_hop_changes", By::User),
     way("tool_step", "CANCELLED", "reset_step", By::User),
+    way("tool_step", "FAILED", "fix_step", By::User),
+    way("hop", "FAILED", "fix_hop", By::User),
     way("hop", "FAILED", "replan_hop", By::User),
     way("asset", "READY_FOR_PROCESSING", "provide_value", By::User),
     way("plan", "reviewing", "critique_passed", By::Agent),

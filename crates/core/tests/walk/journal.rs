@@ -21,7 +21,7 @@ impl Journal {
     /// The world is the one after the commit: newcomers have their owners there.
     pub(crate) fn append(&mut self, world: &World, entries: Vec<Entry>, by: By) {
         let command_id = CommandId::from(Uuid::from_u128(u128::from(world.seed) << 64 | u128::from(world.commit)));
-        let actor = Actor::new(by, "walk");
+        let actor = Actor::new(by, by.token());
         for entry in entries {
             let payload = self.payload(world, &entry);
             let payload = RawValue::from_string(payload).expect("JSON");
