@@ -11,7 +11,6 @@ migration!(manager => {
         ("head_seq", Int),
         ("published_seq", Int),
         ("sealed_seq", Int),
-        ("turn_count", Int),
         ("root_agent_id?", Uuid),
         ("config", Json),
         ("budget", Json),

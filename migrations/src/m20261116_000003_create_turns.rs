@@ -8,7 +8,6 @@ migration!(manager => {
         ("status", Text),
         ("epoch", Int),
         ("version", Int),
-        ("number", Int),
         ("cause", Text),
         ("attempts", Int),
         ("iterations", Int),
@@ -26,7 +25,7 @@ migration!(manager => {
     ];
     let turns = table("turns", &["id"], &columns);
     turns.states(&instar_core::machine::turn::TABLE, "status").create(manager, true).await?;
-    index(manager, "turns_by_agent", "turns", "agent_id, number", None).await?;
+    index(manager, "turns_by_agent", "turns", "agent_id, id", None).await?;
     // What sweeps look at; an ended turn is not in it. It must not name a column that a live turn
     // changes: every such change would have to touch every index of the table.
     index(manager, "turns_live", "turns", "id", Some("ended_at IS NULL")).await?;
@@ -45,5 +44,7 @@ migration!(manager => {
         ("created_at", Time),
     ];
     table("messages", &["id"], &columns).create(manager, false).await?;
-    index(manager, "messages_by_agent", "messages", "agent_id, id", None).await
+    index(manager, "messages_by_agent", "messages", "agent_id, id", None).await?;
+    // What waits to be taken up by a turn; the history is not in it.
+    index(manager, "messages_waiting", "messages", "agent_id, id", Some("turn_id IS NULL")).await
 });

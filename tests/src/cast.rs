@@ -9,11 +9,7 @@ use instar_core::rune::{Actor, Draft};
 use instar_store::entity::{agent, session, tool_call, turn};
 use instar_store::{Answer, Change, Commit, Landed, Store};
 use serde_json::json;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use uuid::Uuid;
-
-/// Turn numbers only have to grow.
-static NUMBER: AtomicI64 = AtomicI64::new(1);
 
 pub fn fresh<T: From<Uuid>>() -> T {
     T::from(Uuid::now_v7())
@@ -54,7 +50,6 @@ pub fn session_row(id: SessionId, status: &str) -> session::Model {
         head_seq: 0,
         published_seq: 0,
         sealed_seq: 0,
-        turn_count: 0,
         root_agent_id: None,
         config: json!({}),
         budget: json!({}),
@@ -95,7 +90,6 @@ pub fn turn_row(id: TurnId, session: SessionId, agent: AgentId, status: &str) ->
         status: status.into(),
         epoch: 0,
         version: 0,
-        number: NUMBER.fetch_add(1, Relaxed),
         cause: "user".into(),
         attempts: 0,
         iterations: 0,
@@ -204,7 +198,7 @@ pub async fn turn_with(store: &Store, session: SessionId, agent: AgentId, id: Tu
     let mut commit = Commit::new(session, system());
     let birth = mv(&machine::turn::TABLE, None, "queue_turn", By::User)?;
     let row = turn_row(id, session, agent, "queued");
-    let queued = TurnQueued { cause: "user".into(), number: row.number, message_ids: vec![], input: None };
+    let queued = TurnQueued { cause: "user".into(), number: 0, message_ids: vec![], input: None };
     commit.bear(&turn::TABLE, id, &[birth], row);
     commit.rune(Draft::new(id, &queued)?.agent(agent).turn(id));
     land(store, commit).await?;

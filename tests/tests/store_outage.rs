@@ -208,7 +208,7 @@ async fn one_bad_commit_of_a_batch_fails_alone() -> Result<()> {
             commit.bear(&instar_store::entity::turn::TABLE, id, &[birth], cast::turn_row(id, session, agent, "queued"));
             let told = instar_core::rune::payload::TurnQueued {
                 cause: "user".into(),
-                number: 1,
+                number: 0,
                 message_ids: vec![],
                 input: None,
             };

@@ -115,7 +115,7 @@ async fn bad_input_is_refused_with_what_is_wrong_and_writes_nothing(stage: Stage
     let mut commit = Commit::new(s, system());
     let birth = mv(&machine::turn::TABLE, None, "queue_turn", By::User)?;
     commit.bear(&turn::TABLE, t, &[birth], cast::turn_row(t, s, a, "queued"));
-    commit.rune(Draft::new(t, &TurnQueued { cause: "user".into(), number: 1, message_ids: vec![], input: None })?);
+    commit.rune(Draft::new(t, &TurnQueued { cause: "user".into(), number: 0, message_ids: vec![], input: None })?);
     assert!(matches!(store.commit(commit).await, Err(StoreError::Duplicate(_))));
 
     assert_eq!(store.runes(s, 0, 100).await?.len(), head);

@@ -1,6 +1,7 @@
 //! What the services share: store and bus joined, commands with their cascades, leases kept.
 
 mod act;
+pub mod flow;
 mod hub;
 mod keeper;
 mod publisher;

@@ -72,7 +72,7 @@ invariants! {
     TURN_SEQUENTIAL "INV-TURN-SEQUENTIAL"       Error "an agent has one live turn at most";
     TURN_TERMINAL "INV-TURN-TERMINAL"           Error "every turn ends";
     TURN_ONE_END "INV-TURN-ONE-END"             Error "a turn ends once";
-    TURN_ORDER  "INV-TURN-ORDER"                Error "turn numbers increase within a session";
+    TURN_ORDER  "INV-TURN-ORDER"                Error "turn numbers increase within a session, where the log gives any: a turn is else numbered by its rune";
     TOOL_TERMINAL "INV-TOOL-TERMINAL"           Error "every call has exactly one result";
     CALL_BEFORE_RESULT "INV-TOOL-CALL-BEFORE-RESULT" Error "no result without a call";
     APPROVAL_BEFORE_EXEC "INV-TOOL-APPROVAL-BEFORE-EXEC" Error "a call runs only when it was let through, and as it was approved";

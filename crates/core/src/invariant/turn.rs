@@ -32,7 +32,7 @@ impl Watch {
         if rune.kind == "turn.queued"
             && let Ok(queued) = serde_json::from_str::<TurnQueued>(rune.payload.get())
         {
-            if let Some(last) = self.number.filter(|last| queued.number <= *last) {
+            if let Some(last) = self.number.filter(|last| queued.number != 0 && queued.number <= *last) {
                 report.fire(&TURN_ORDER, rune.seq, format!("turn number {} comes after {last}", queued.number));
             }
             self.number = self.number.max(Some(queued.number));

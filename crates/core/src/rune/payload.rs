@@ -97,7 +97,7 @@ kinds! {
     AgentNudged          "agent.nudged"           Internal row { n: i64; }
 
     // turn
-    TurnQueued            "turn.queued"              Public   row { cause: String, number: i64; message_ids: Vec<MessageId>, input: Option<String> }
+    TurnQueued            "turn.queued"              Public   row { cause: String; number: i64, message_ids: Vec<MessageId>, input: Option<String> }
     TurnStarted           "turn.started"             Public   row { attempt: i64; cause: Option<String>, input: Option<String>, model: Option<String>, prompt_epoch: Option<i64>, worker: Option<String> }
     TurnAssistantDelta    "turn.assistant_delta"     Public   row { content: String; index: i64 }
     TurnAssistantFinal    "turn.assistant_final"     Public   row { content: String; reasoning: Option<String> }

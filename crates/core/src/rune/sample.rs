@@ -23,7 +23,7 @@ pub fn sample(token: &str) -> Option<&'static str> {
         "agent.budget_exhausted" => r#"{"kind":"tokens","used":1,"limit":1}"#,
         "agent.drive_errored" => r#"{"last_error":"sample"}"#,
         "agent.nudged" => r#"{"n":1}"#,
-        "turn.queued" => r#"{"cause":"user","number":1}"#,
+        "turn.queued" => r#"{"cause":"user"}"#,
         "turn.started"
         | "tool.started"
         | "tool.reclaimed"

@@ -21,8 +21,6 @@ pub struct Model {
     pub published_seq: i64,
     /// Number up to which the chain is sealed.
     pub sealed_seq: i64,
-    /// Turns numbered so far.
-    pub turn_count: i64,
     pub root_agent_id: Option<Uuid>,
     #[sea_orm(column_type = "JsonBinary")]
     pub config: Json,

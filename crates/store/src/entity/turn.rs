@@ -15,8 +15,6 @@ pub struct Model {
     pub status: String,
     pub epoch: i64,
     pub version: i64,
-    /// Its number in the session.
-    pub number: i64,
     pub cause: String,
     pub attempts: i64,
     /// Provider calls made.

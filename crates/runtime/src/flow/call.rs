@@ -1,0 +1,86 @@
+//! The one result of a tool call, as the runner that has it writes it.
+
+use super::{FlowError, step};
+use instar_core::id::{AgentId, CallId, SessionId, TurnId};
+use instar_core::machine::{By, tool_call as call_machine};
+use instar_core::rune::payload::{ResultStatus, ToolResult};
+use instar_core::rune::{Actor, Draft};
+use instar_store::entity::{tool_call, turn};
+use instar_store::{Change, Commit};
+use serde_json::{Value, json};
+
+/// How a call ended.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    pub status: ResultStatus,
+    pub output: Value,
+    pub error: Option<String>,
+    pub duration_ms: i64,
+    pub truncated: bool,
+}
+
+fn event(status: ResultStatus) -> &'static str {
+    match status {
+        ResultStatus::Success => "success",
+        ResultStatus::Error => "execution_error",
+        ResultStatus::Timeout => "execution_timeout",
+        ResultStatus::Cancelled => "cancelled",
+        ResultStatus::Denied => "policy_denied",
+        ResultStatus::Unknown => "worker_lost",
+        ResultStatus::SandboxViolation => "sandbox_violation",
+    }
+}
+
+/// Records the result and counts the turn's open calls down; the landed commit's counter says
+/// whether it was the last. A call without side effects that nobody had to approve may come
+/// straight from `pending_call`: its start needs no commit of its own.
+pub fn result(call: &tool_call::Model, runner: Actor, outcome: &Outcome) -> Result<Commit, FlowError> {
+    let id = CallId::from(call.id);
+    let mut commit = Commit::new(SessionId::from(call.session_id), runner).traced(call.traceparent.clone());
+    let at = commit.at();
+    let table = &call_machine::TABLE;
+    let mut change = Change::entity(&tool_call::TABLE, id).epoch(call.epoch);
+    let mut from = call.status.as_str();
+    let straight = ["policy_denied", "sandbox_violation"].contains(&event(outcome.status));
+    if from == "pending_call" && !straight {
+        let free = step(table, from, "no_approval_needed", By::System)?;
+        change = change.moving(free);
+        from = free.to();
+    }
+    let ended = step(table, from, event(outcome.status), By::System)?;
+    let status = json!(outcome.status);
+    commit.change(
+        change
+            .moving(ended)
+            .set(tool_call::Column::ResultStatus, status.as_str().unwrap_or("error").to_owned())
+            .set(tool_call::Column::Result, json!({"output": outcome.output, "error": outcome.error}))
+            .set(tool_call::Column::EndedAt, at),
+    );
+    if let Some(turn) = call.turn_id {
+        commit.change(Change::new(&turn::TABLE, turn).adding(-1));
+    }
+    if outcome.status == ResultStatus::Denied {
+        let why = outcome.error.clone().unwrap_or_else(|| "policy".into());
+        let told = instar_core::rune::payload::ToolDenied { reason: why, by: Some("policy".into()) };
+        commit.rune(place(call, Draft::new(id, &told)?));
+    }
+    let told = ToolResult {
+        status: outcome.status,
+        output: outcome.output.clone(),
+        error: outcome.error.clone(),
+        phase: None,
+        duration_ms: outcome.duration_ms,
+        attempt: call.attempts.max(1),
+        truncated: outcome.truncated,
+    };
+    commit.rune(place(call, Draft::new(id, &told)?));
+    Ok(commit)
+}
+
+fn place(call: &tool_call::Model, draft: Draft) -> Draft {
+    let draft = draft.agent(AgentId::from(call.agent_id));
+    match call.turn_id {
+        Some(turn) => draft.turn(TurnId::from(turn)),
+        None => draft,
+    }
+}
