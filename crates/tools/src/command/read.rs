@@ -1,0 +1,83 @@
+//! Speaks to a command and hears it out, in bounded memory however much it says.
+
+use crate::capture::{Capture, Captured};
+use crate::outcome::Sink;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStdin};
+
+const CHUNK_BYTES: usize = 64 << 10;
+const LINE_BYTES_MAX: usize = 4 << 10;
+/// Of one call; after that a command's progress is of no interest any more.
+const PROGRESS_BYTES_MAX: usize = 64 << 10;
+const LAST_WORDS_BYTES: usize = 1 << 10;
+
+pub(super) struct Heard {
+    pub output: Captured,
+    /// The end of standard error.
+    pub last_words: String,
+}
+
+/// Takes the three pipes of the child at once, so that the child can be waited for beside.
+pub(super) fn all(
+    child: &mut Child,
+    arguments: String,
+    keep_max: usize,
+    progress: Sink,
+) -> impl Future<Output = Heard> + use<> {
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    async move {
+        let ((), output, last_words) =
+            tokio::join!(tell(stdin, arguments), hear(stdout, keep_max), listen(stderr, progress));
+        Heard { output, last_words }
+    }
+}
+
+/// A command need not read its arguments: then the pipe breaks, and that is no failure.
+async fn tell(stdin: Option<ChildStdin>, arguments: String) {
+    if let Some(mut stdin) = stdin {
+        let _ = stdin.write_all(arguments.as_bytes()).await;
+        let _ = stdin.shutdown().await;
+    }
+}
+
+async fn hear(stdout: Option<impl AsyncRead + Unpin>, keep_max: usize) -> Captured {
+    let mut capture = Capture::new(keep_max);
+    if let Some(mut stdout) = stdout {
+        let mut chunk = vec![0; CHUNK_BYTES];
+        while let Ok(length @ 1..) = stdout.read(&mut chunk).await {
+            capture.push(&chunk[..length]);
+        }
+    }
+    capture.finish()
+}
+
+async fn listen(stderr: Option<impl AsyncRead + Unpin>, progress: Sink) -> String {
+    let (mut line, mut last, mut left) = (Vec::new(), Vec::new(), PROGRESS_BYTES_MAX);
+    let Some(mut stderr) = stderr else { return String::new() };
+    let mut chunk = vec![0; LINE_BYTES_MAX];
+    while let Ok(length @ 1..) = stderr.read(&mut chunk).await {
+        let said = &chunk[..length];
+        last.extend_from_slice(said);
+        last.drain(..last.len().saturating_sub(LAST_WORDS_BYTES));
+        for part in said.split_inclusive(|byte| *byte == b'\n') {
+            if left == 0 {
+                break;
+            }
+            line.extend_from_slice(part);
+            if part.ends_with(b"\n") || line.len() >= LINE_BYTES_MAX {
+                left = left.saturating_sub(line.len());
+                speak(&mut line, &progress);
+            }
+        }
+    }
+    speak(&mut line, &progress);
+    String::from_utf8_lossy(&last).trim_start_matches('\u{fffd}').to_owned()
+}
+
+fn speak(line: &mut Vec<u8>, progress: &Sink) {
+    let text = String::from_utf8_lossy(line).trim_end().to_owned();
+    line.clear();
+    if !text.is_empty() {
+        progress.say(text);
+    }
+}

@@ -1,0 +1,12 @@
+//! The crate from outside: everything that a runner promises, against real servers and processes.
+
+mod argument;
+mod builtin;
+mod command;
+mod egress;
+mod escape;
+mod fetch;
+mod http;
+mod kit;
+mod lifecycle;
+mod registry;
