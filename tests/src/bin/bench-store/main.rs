@@ -37,8 +37,13 @@ async fn main() -> Result<()> {
     let server = instar_testkit::postgres::Postgres::start().await?;
     let url = server.create_database().await?;
     Store::migrate(&url).await?;
-    let store = Store::open(Options::new(&url)).await?;
-    let cast = writer::Cast::make(&store, SESSIONS).await?;
+    let mut options = Options::new(&url);
+    if let Some(writers) = std::env::args().nth(1) {
+        options.writers = writers.parse().context("the only argument is the number of writer lanes")?;
+    }
+    println!("writer lanes: {}", options.writers);
+    let store = Store::open(options).await?;
+    let cast = std::sync::Arc::new(writer::Cast::make(&store, SESSIONS).await?);
     let pgbench = server.bin("pgbench").context("this PostgreSQL has no pgbench: install the one that ships it")?;
 
     println!("{}", version(&store).await?);

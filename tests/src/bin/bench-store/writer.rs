@@ -11,6 +11,7 @@ use instar_core::rune::payload::TurnToolsFinished;
 use instar_store::entity::turn;
 use instar_store::{Answer, Change, Commit, Store};
 use instar_tests::cast::{self, mv, system};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -64,26 +65,34 @@ fn transition(cast: &Cast, n: usize) -> Result<Commit> {
     Ok(commit)
 }
 
-pub(crate) async fn run(store: &Store, cast: &Cast, callers: usize, time: Duration) -> Result<(Figure, u64)> {
+pub(crate) async fn run(store: &Store, cast: &Arc<Cast>, callers: usize, time: Duration) -> Result<(Figure, u64)> {
     let transactions = store.writer_stats().transactions.load(Ordering::Relaxed);
     let start = Instant::now();
     let share = cast.turns.len() / callers;
-    // Callers share a thread pool with the writer, as a service's turns do.
-    let tasks = (0..callers).map(|caller| async move {
-        let mut times = Vec::with_capacity(10_000);
-        let mut next = 0;
-        while start.elapsed() < time {
-            let commit = transition(cast, caller * share + next)?;
-            next = (next + 1) % share;
-            let asked = Instant::now();
-            match store.commit(commit).await? {
-                Answer::Moved(_) => times.push(asked.elapsed().as_nanos() as u64),
-                other => bail!("a transition did not land: {other:?}"),
+    // Each caller is a task of its own on the thread pool that the writer runs on, as a service's
+    // turns are.
+    let mut tasks = tokio::task::JoinSet::new();
+    for caller in 0..callers {
+        let (store, cast) = (store.clone(), cast.clone());
+        tasks.spawn(async move {
+            let mut times = Vec::with_capacity(10_000);
+            let mut next = 0;
+            while start.elapsed() < time {
+                let commit = transition(&cast, caller * share + next)?;
+                next = (next + 1) % share;
+                let asked = Instant::now();
+                match store.commit(commit).await? {
+                    Answer::Moved(_) => times.push(asked.elapsed().as_nanos() as u64),
+                    other => bail!("a transition did not land: {other:?}"),
+                }
             }
-        }
-        Ok(times)
-    });
-    let mut times: Vec<u64> = try_join_all(tasks).await?.concat();
+            Ok(times)
+        });
+    }
+    let mut times: Vec<u64> = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        times.extend(done??);
+    }
     let took = start.elapsed().as_secs_f64();
     times.sort_unstable();
     let at = |q: f64| times[((times.len() - 1) as f64 * q) as usize] as f64 / 1e3;
