@@ -75,7 +75,13 @@ impl<E: Engine> Lane<E> {
                 self.queue.push(job);
             }
             let batch = self.queue.take(|job| &job.commit);
+            let shared = batch.len() > 1;
             self.run(Batch::new(batch)).await;
+            if shared {
+                // Callers that were just answered often come back at once: let them, and the next
+                // batch is theirs too. A single caller is not kept waiting for anybody.
+                tokio::task::yield_now().await;
+            }
         }
     }
 

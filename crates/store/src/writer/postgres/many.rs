@@ -25,6 +25,8 @@ pub(super) enum Part {
 
 pub(super) struct Group<'a> {
     pub(super) part: Part,
+    /// Columns that any of its changes sets, in the table's order: what the statement writes.
+    pub(super) columns: Vec<&'static str>,
     table: &'static Table,
     /// Position of the commit, counted from one, and what it wants.
     writes: Vec<(i32, Uuid, &'a Write)>,
@@ -43,9 +45,20 @@ pub(super) fn group<'a>(batch: &[&'a Sealed]) -> Vec<Group<'a>> {
             let entry = (idx, commit.session.uuid(), write);
             match groups.iter_mut().find(|g| g.part == part) {
                 Some(group) => group.writes.push(entry),
-                None => groups.push(Group { part, table: write.table, writes: vec![entry] }),
+                None => groups.push(Group { part, columns: Vec::new(), table: write.table, writes: vec![entry] }),
             }
         }
+    }
+    for group in &mut groups {
+        let sets = |column: &str| {
+            group.writes.iter().any(|(_, _, w)| match &w.op {
+                Op::Update { set, add } => {
+                    set.iter().any(|(name, _)| *name == column) || (*add != 0 && w.table.counter == Some(column))
+                }
+                _ => false,
+            })
+        };
+        group.columns = writable(group.table).filter(|c| sets(c)).collect();
     }
     groups.sort_by_key(|g| g.part);
     groups
@@ -134,7 +147,7 @@ pub(super) fn statement(groups: &[Group<'_>]) -> String {
     );
     for (k, group) in groups.iter().enumerate() {
         match group.part {
-            Part::Change(_) => apply(&mut sql, k, group.table),
+            Part::Change(_) => apply(&mut sql, k, group),
             Part::Insert(_) => insert(&mut sql, &mut p, k, group.table),
             Part::Delete(_) => {
                 let _ = write!(
@@ -185,13 +198,18 @@ fn check(sql: &mut String, bad: &mut String, p: &mut Params, k: usize, table: &T
     let _ = write!(bad, " UNION ALL SELECT idx FROM l{k} WHERE NOT ok");
 }
 
-fn apply(sql: &mut String, k: usize, table: &Table) {
-    let sets: Vec<String> = writable(table)
+fn apply(sql: &mut String, k: usize, group: &Group<'_>) {
+    let table = group.table;
+    let mut sets: Vec<String> = group
+        .columns
+        .iter()
+        .copied()
         .map(|c| match table.counter == Some(c) {
             true => format!("{c} = (l.r).{c} + l.add"),
             false => format!("{c} = (l.r).{c}"),
         })
         .collect();
+    sets.push("version = t.version + 1".into());
     // The session's own row gets its number in the same update: a row changes once per statement.
     let (head, from) = match is_sessions(table) {
         true => (", head_seq = wa.b[l.idx] + ($3::int4[])[l.idx]", ", wa"),
@@ -200,7 +218,7 @@ fn apply(sql: &mut String, k: usize, table: &Table) {
     let counter = table.counter.map_or("0::int8".to_string(), |c| format!("t.{c}"));
     let _ = write!(
         sql,
-        ",\nu{k} AS (UPDATE {} t SET {}, version = t.version + 1{head} FROM l{k} l{from}\n\
+        ",\nu{k} AS (UPDATE {} t SET {}{head} FROM l{k} l{from}\n\
            WHERE t.id = l.id AND l.changes AND wa.b[l.idx] >= 0 RETURNING l.idx, t.id, l.add, {counter} AS counter)",
         table.name,
         sets.join(", ")

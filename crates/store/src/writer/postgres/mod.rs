@@ -23,6 +23,9 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How far back an ambiguous commit is looked for: it was made moments ago.
 const READ_BACK_RUNES: i64 = 10_000;
 
+/// What statements differ by: tables, operations and columns.
+type Shape = Vec<(Part, Vec<&'static str>)>;
+
 pub(crate) struct Engine {
     options: PgConnectOptions,
     round_trip_max: Duration,
@@ -30,7 +33,7 @@ pub(crate) struct Engine {
     /// The server process of the newest connection: its id and when it began. The id alone may
     /// belong to somebody else by now.
     backend: Option<(i32, DateTime<Utc>)>,
-    statements: HashMap<Vec<Part>, Arc<str>>,
+    statements: HashMap<Shape, Arc<str>>,
 }
 
 impl Engine {
@@ -70,7 +73,7 @@ impl Engine {
 
     async fn many(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
         let groups = many::group(batch);
-        let shape: Vec<Part> = groups.iter().map(|g| g.part).collect();
+        let shape = groups.iter().map(|g| (g.part, g.columns.clone())).collect();
         let sql = self.statements.entry(shape).or_insert_with(|| many::statement(&groups).into()).clone();
         let arguments = many::arguments(batch, &groups).map_err(not_sent)?;
         let rows = self.fetch(sql, arguments).await?;
