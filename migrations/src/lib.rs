@@ -12,6 +12,7 @@ mod m20261116_000003_create_turns;
 mod m20261116_000004_create_tool_calls;
 mod m20261116_000005_create_runes;
 mod m20261116_000006_create_workers;
+mod m20261116_000007_create_api_keys;
 mod schema;
 
 pub struct Migrator;
@@ -26,6 +27,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261116_000004_create_tool_calls::Migration),
             Box::new(m20261116_000005_create_runes::Migration),
             Box::new(m20261116_000006_create_workers::Migration),
+            Box::new(m20261116_000007_create_api_keys::Migration),
         ]
     }
 }

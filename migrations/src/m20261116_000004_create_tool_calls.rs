@@ -11,6 +11,7 @@ migration!(manager => {
         ("epoch", Int),
         ("version", Int),
         ("owner?", Uuid),
+        ("iteration", Int),
         ("position", Int),
         ("name", Text),
         ("provider_call_id?", Text),

@@ -119,6 +119,7 @@ pub fn call_row(id: CallId, session: SessionId, agent: AgentId, turn: TurnId, st
         epoch: 0,
         version: 0,
         owner: None,
+        iteration: 1,
         position: 0,
         name: "echo".into(),
         provider_call_id: None,
@@ -164,6 +165,19 @@ pub async fn agent(store: &Store, session: SessionId) -> Result<AgentId> {
 }
 
 pub async fn agent_with(store: &Store, session: SessionId, id: AgentId) -> Result<()> {
+    agent_of(store, agent_row(id, session, "idle", "running")).await
+}
+
+/// An agent that calls the model `default`, with this configuration.
+pub async fn agent_like(store: &Store, session: SessionId, config: serde_json::Value) -> Result<AgentId> {
+    let id = fresh();
+    let row = agent_row(id, session, "idle", "running");
+    agent_of(store, agent::Model { model: "default".into(), config, ..row }).await?;
+    Ok(id)
+}
+
+async fn agent_of(store: &Store, row: agent::Model) -> Result<()> {
+    let (id, session) = (AgentId::from(row.id), SessionId::from(row.session_id));
     let (life, drive) = (&machine::agent_lifecycle::TABLE, &machine::agent_drive::TABLE);
     let births = [
         mv(life, None, "spawn", By::User)?,
@@ -172,7 +186,7 @@ pub async fn agent_with(store: &Store, session: SessionId, id: AgentId) -> Resul
         mv(drive, Some("idle"), "start", By::User)?,
     ];
     let mut commit = Commit::new(session, system());
-    commit.bear(&agent::TABLE, id, &births, agent_row(id, session, "idle", "running"));
+    commit.bear(&agent::TABLE, id, &births, row);
     let spawning = AgentSpawning {
         name: "ada".into(),
         role: "worker".into(),

@@ -1,6 +1,12 @@
 //! What whole-system tests and benches share: stores on both backends, and a small cast of
 //! entities made through the real transition writer.
 
+pub mod audit;
 pub mod cast;
+pub mod fault;
+pub mod fleet;
+pub mod load;
+pub mod pgbench;
 pub mod specimen;
 pub mod stage;
+pub mod troupe;

@@ -1,12 +1,13 @@
 //! One tool turn by the commits of the hot path, on both backends.
 
 use anyhow::{Context, Result, bail, ensure};
+use chrono::Duration;
 use instar_core::fold;
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::invariant::{self, Scope};
 use instar_core::rune::Actor;
 use instar_core::rune::payload::{ResultStatus, Usage};
-use instar_runtime::flow::{self, Asked, FlowError, Outcome, Spoken};
+use instar_runtime::flow::{self, Asked, Ending, FlowError, Outcome, Spoken, Verdict};
 use instar_store::entity::{agent, message, session, tool_call, turn};
 use instar_store::{Answer, Store};
 use instar_tests::cast::{self, fresh, land, person};
@@ -57,7 +58,12 @@ fn asked(name: &str) -> Asked {
         arguments: json!({"text": "hi"}),
         digest: "d".into(),
         effect: "read_only",
+        verdict: Verdict::Free,
     }
+}
+
+fn deadline() -> Duration {
+    Duration::minutes(5)
 }
 
 fn done() -> Outcome {
@@ -65,7 +71,7 @@ fn done() -> Outcome {
 }
 
 fn spoken(text: &str) -> Spoken {
-    Spoken { text: text.into(), reasoning: None, usage: Usage { input_tokens: 10, output_tokens: 5 } }
+    Spoken { text: text.into(), reasoning: None, blocks: None, usage: Usage { input_tokens: 10, output_tokens: 5 } }
 }
 
 async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(stage: Stage) -> Result<()> {
@@ -77,7 +83,7 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
     let before = store.writer_stats().commits.load(std::sync::atomic::Ordering::Relaxed);
 
     let id = rows.send(false, "echo hi").await?.context("a turn")?;
-    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], worker)?).await?;
+    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], worker, deadline())?).await?;
     land(store, flow::calls(&rows.turn(id).await?, worker, &spoken(""), vec![asked("echo"), asked("now")])?).await?;
     let calls = rows.calls(id).await?;
     let mut left = Vec::new();
@@ -91,9 +97,12 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
     assert_eq!(found[0].states, ["completed_result"]);
 
     rows.send(true, "and then?").await?;
-    land(store, flow::resume(&rows.turn(id).await?, worker)?).await?;
+    land(store, flow::resume(&rows.turn(id).await?, None, worker, Duration::zero())?).await?;
     let (agent_row, waiting) = (rows.agent().await?, rows.waiting().await?);
-    let (commit, next) = flow::complete(&rows.turn(id).await?, &agent_row, worker, &spoken("It said hi."), &waiting)?;
+    let (commit, next) = flow::complete(
+        Ending { turn: &rows.turn(id).await?, agent: &agent_row, worker, waiting: &waiting },
+        &spoken("It said hi."),
+    )?;
     land(store, commit).await?;
     let commits = store.writer_stats().commits.load(std::sync::atomic::Ordering::Relaxed) - before;
     assert_eq!(commits, 9, "message, claim, calls, a result each, the refused one, a message, resume, end");
@@ -126,8 +135,8 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
 
     // Two workers claim: one wins, and the other's writes name an epoch that is not theirs.
     let (agent_row, turn_row) = (rows.agent().await?, rows.turn(id).await?);
-    land(store, flow::claim(&agent_row, &turn_row, &[], one)?).await?;
-    let lost = store.commit(flow::claim(&agent_row, &turn_row, &[], two)?).await?;
+    land(store, flow::claim(&agent_row, &turn_row, &[], one, deadline())?).await?;
+    let lost = store.commit(flow::claim(&agent_row, &turn_row, &[], two, deadline())?).await?;
     assert!(matches!(lost, Answer::Found(_)), "{lost:?}");
     let zombie = turn::Model { epoch: 0, ..rows.turn(id).await? };
     let lost = store.commit(flow::calls(&zombie, two, &spoken(""), vec![asked("echo")])?).await?;
@@ -136,18 +145,22 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
     // A message that comes while the turn ends is not forgotten: the end looks again.
     let (agent_row, turn_row) = (rows.agent().await?, rows.turn(id).await?);
     rows.send(true, "wait").await?;
-    let (commit, next) = flow::complete(&turn_row, &agent_row, one, &spoken("bye"), &[])?;
+    let (commit, next) =
+        flow::complete(Ending { turn: &turn_row, agent: &agent_row, worker: one, waiting: &[] }, &spoken("bye"))?;
     assert!(next.is_none());
     assert!(matches!(store.commit(commit).await?, Answer::Found(_)));
-    let (commit, next) = flow::complete(&turn_row, &rows.agent().await?, one, &spoken("bye"), &rows.waiting().await?)?;
+    let (commit, next) = flow::complete(
+        Ending { turn: &turn_row, agent: &rows.agent().await?, worker: one, waiting: &rows.waiting().await? },
+        &spoken("bye"),
+    )?;
     land(store, commit).await?;
     assert!(next.is_some());
 
     // With a call still open a turn is not resumed.
     let id = next.context("next")?;
-    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], one)?).await?;
+    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], one, deadline())?).await?;
     land(store, flow::calls(&rows.turn(id).await?, one, &spoken(""), vec![asked("echo")])?).await?;
-    ensure!(matches!(flow::resume(&rows.turn(id).await?, one), Err(FlowError::Open(1))));
+    ensure!(matches!(flow::resume(&rows.turn(id).await?, None, one, Duration::zero()), Err(FlowError::Open(1))));
 
     // An agent or session that takes no input says what to do.
     let stopped = agent::Model { drive: "stopped".into(), ..rows.agent().await? };

@@ -117,6 +117,16 @@ impl Namespace {
         Ok(Topic::new(format!("{}.delta.{}", self.root, token("session", session)?)))
     }
 
+    /// Controls for whichever agent, for one listener per process.
+    pub fn controls(&self) -> Topic<Control> {
+        Topic::new(format!("{}.control.*", self.root))
+    }
+
+    /// Live messages of whichever session.
+    pub fn deltas(&self) -> Topic<Live> {
+        Topic::new(format!("{}.delta.*", self.root))
+    }
+
     /// The pattern of every declared kind, over all sessions.
     pub fn transitions(&self) -> Vec<String> {
         self.kinds.iter().map(|kind| format!("{}.{kind}.*", self.root)).collect()

@@ -81,8 +81,14 @@ mod tests {
 
     #[test]
     fn a_message_of_another_type_is_noticed() {
-        let tool =
-            WorkTool { session_id: "s".into(), turn_id: "t".into(), call_id: "c".into(), class: "x".into(), epoch: 1 };
+        let tool = WorkTool {
+            session_id: "s".into(),
+            turn_id: "t".into(),
+            call_id: "c".into(),
+            class: "x".into(),
+            epoch: 1,
+            ..WorkTool::default()
+        };
         let payload = Bytes::from(tool.encode_to_vec());
         assert!(read::<WorkTurn>(&payload, Some(WorkTool::NAME)).is_err());
         assert_eq!(read::<WorkTool>(&payload, Some(WorkTool::NAME)), Ok(tool));

@@ -138,7 +138,7 @@ impl<'a> Act<'a> {
             let version = snapshot.version(*entity).ok_or(ActError::Absent(*entity))?;
             let mut change = Change::entity(table, *entity).version(version);
             for p in planned.iter().filter(|p| p.entity == *entity) {
-                change = tell::dress(change.moving(p.mv), p, self.reason, at);
+                change = tell::dress(change.moving(p.mv), p, self.event, self.reason, at);
             }
             commit.change(change);
         }

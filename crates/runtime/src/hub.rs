@@ -3,6 +3,7 @@
 //! The fast path publishes right after the commit; what it did not manage (the process died, the
 //! bus was away) trails in the database until [`Hub::republish`] repeats it.
 
+use crate::live::Live;
 use crate::publisher::Publisher;
 use crate::wire;
 use chrono::{DateTime, Utc};
@@ -15,12 +16,14 @@ pub struct Hub {
     store: Store,
     bus: Bus,
     publisher: Publisher,
+    live: Live,
 }
 
 impl Hub {
     pub fn new(store: Store, bus: Bus) -> Hub {
         let publisher = Publisher::start(store.clone(), bus.clone());
-        Hub { store, bus, publisher }
+        let live = Live::watch(store.clone());
+        Hub { store, bus, publisher, live }
     }
 
     pub fn store(&self) -> &Store {
@@ -29,6 +32,10 @@ impl Hub {
 
     pub fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    pub(crate) fn live(&self) -> &Live {
+        &self.live
     }
 
     /// Commits; if it lands its runes are on their way to the bus when this returns.

@@ -56,14 +56,14 @@ fn error(status: &str, reason: &str) -> String {
     }
 }
 
-/// The columns besides its state that a row's transition sets.
-pub(crate) fn dress(change: Change, planned: &Planned, reason: &str, at: DateTime<Utc>) -> Change {
+/// The columns besides its state that a row's transition sets. `cause` is the command's own event.
+pub(crate) fn dress(change: Change, planned: &Planned, cause: &str, reason: &str, at: DateTime<Utc>) -> Change {
     let mv = &planned.mv;
     let ends = mv.table().phase(mv.to()) == Some(Phase::Terminal) && mv.changes_state();
     match mv.machine() {
         "turn" if ends => change.set(turn::Column::EndedAt, at).set(turn::Column::OpenCalls, 0i64),
         "turn" if mv.event() == "request_control" => {
-            change.set(turn::Column::Control, json!({"action": "interrupt", "reason": reason}))
+            change.set(turn::Column::Control, json!({"action": "interrupt", "cause": cause, "reason": reason}))
         }
         "tool_call" if ends => {
             let status = status(&[mv.row()]);

@@ -74,6 +74,20 @@ impl Store {
         rows.iter().map(|r| Ok(WorkerId::from(r.try_get_by_index::<uuid::Uuid>(0)?))).collect()
     }
 
+    /// Instances of a service that hold a valid lease.
+    pub async fn live_workers(&self, service: &str) -> Result<Vec<WorkerId>, StoreError> {
+        let (pg, lite) = (
+            "SELECT id FROM workers WHERE service = $1 AND lease_until > clock_timestamp()",
+            "SELECT id FROM workers WHERE service = $1 AND lease_until > $2",
+        );
+        let statement = match self.is_postgres() {
+            true => Statement::from_sql_and_values(DbBackend::Postgres, pg, [service.into()]),
+            false => Statement::from_sql_and_values(DbBackend::Sqlite, lite, [service.into(), Utc::now().into()]),
+        };
+        let rows = self.db.query_all_raw(statement).await?;
+        rows.iter().map(|r| Ok(WorkerId::from(r.try_get_by_index::<uuid::Uuid>(0)?))).collect()
+    }
+
     /// Whether a process holds a valid lease.
     pub async fn is_alive(&self, id: WorkerId) -> Result<bool, StoreError> {
         let now = self.now().await?;

@@ -4,25 +4,31 @@
 
 pub mod entity;
 
+mod api_key;
 mod commit;
 mod connect;
 mod error;
 mod idempotency;
 mod lease;
 mod log;
+mod scene;
 mod state;
+mod sweep;
 mod table;
 mod timer;
 mod transaction;
 mod writer;
 
+pub use api_key::NewKey;
 pub use commit::{Answer, COMMIT_BYTES_MAX, Change, Commit, Found, Landed, PAYLOAD_BYTES_MAX, RUNES_MAX, WRITES_MAX};
 pub use connect::{Options, Store};
 pub use error::StoreError;
 pub use idempotency::Repeat;
 pub use lease::Lease;
 pub use log::PAGE_MAX;
+pub use scene::Scene;
 pub use state::State;
+pub use sweep::Due;
 pub use table::Table;
 pub use transaction::Body;
 pub use writer::WriterStats;

@@ -83,6 +83,8 @@ pub(crate) fn tool(n: usize) -> WorkTool {
         call_id: format!("call_{n}"),
         class: "shell".into(),
         epoch: 1,
+        again: false,
+        owner: String::new(),
     }
 }
 

@@ -78,6 +78,16 @@ pub struct AuthConfig {
 pub struct WorkerConfig {
     /// Turns in flight per agent-worker. Default 256.
     pub concurrency: u32,
+    /// How long a turn may take, waits for people excluded, ms. Default 300 000.
+    pub turn_deadline_ms: u64,
+    /// How long an interrupt waits for a safe boundary before it cuts the answer off, ms. Default 10 000.
+    pub interrupt_grace_ms: u64,
+    /// How long a call waits for its approval, ms. Default 86 400 000 (a day); 0 for ever.
+    pub approval_timeout_ms: u64,
+    /// How often an answer that streams is kept, ms. Default 1 000.
+    pub checkpoint_ms: u64,
+    /// Messages that a provider call may see at most. Default 40.
+    pub history_messages_max: u32,
 }
 
 /// `[runner]`
@@ -86,6 +96,10 @@ pub struct WorkerConfig {
 pub struct RunnerConfig {
     /// Tool calls in flight per tool-runner. Default 64.
     pub concurrency: u32,
+    /// Where `http` and `http_fetch` tools may reach besides public addresses. Default: nowhere else.
+    pub egress: serde_json::Value,
+    /// How `command` tools are confined. Default: as tightly as the kernel allows, or not at all started.
+    pub sandbox: serde_json::Value,
 }
 
 /// `[lease]`
@@ -171,13 +185,20 @@ impl Default for ApiConfig {
 
 impl Default for WorkerConfig {
     fn default() -> Self {
-        Self { concurrency: 256 }
+        Self {
+            concurrency: 256,
+            turn_deadline_ms: 300_000,
+            interrupt_grace_ms: 10_000,
+            approval_timeout_ms: 24 * 3_600_000,
+            checkpoint_ms: 1_000,
+            history_messages_max: 40,
+        }
     }
 }
 
 impl Default for RunnerConfig {
     fn default() -> Self {
-        Self { concurrency: 64 }
+        Self { concurrency: 64, egress: serde_json::Value::Null, sandbox: serde_json::Value::Null }
     }
 }
 

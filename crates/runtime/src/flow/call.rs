@@ -1,9 +1,10 @@
 //! The one result of a tool call, as the runner that has it writes it.
 
 use super::{FlowError, step};
-use instar_core::id::{AgentId, CallId, SessionId, TurnId};
+use instar_core::decide::{self, Effect, LostCall, Tries};
+use instar_core::id::{AgentId, CallId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, tool_call as call_machine};
-use instar_core::rune::payload::{ResultStatus, ToolResult};
+use instar_core::rune::payload::{ResultStatus, ToolReclaimed, ToolResult, ToolStarted};
 use instar_core::rune::{Actor, Draft};
 use instar_store::entity::{tool_call, turn};
 use instar_store::{Change, Commit};
@@ -75,6 +76,63 @@ pub fn result(call: &tool_call::Model, runner: Actor, outcome: &Outcome) -> Resu
     };
     commit.rune(place(call, Draft::new(id, &told)?));
     Ok(commit)
+}
+
+/// Runners one call may lose before it is given up.
+pub const CALL_ATTEMPTS_MAX: u32 = 3;
+
+/// A runner is about to cause the effect: durable before it does. Every later write of this
+/// attempt names the epoch `call.epoch + 1`.
+pub fn start(call: &tool_call::Model, runner: WorkerId) -> Result<Commit, FlowError> {
+    let (id, epoch) = (CallId::from(call.id), call.epoch + 1);
+    let actor = Actor::new(By::System, runner.to_string());
+    let mut commit = Commit::new(SessionId::from(call.session_id), actor).traced(call.traceparent.clone());
+    let started = step(&call_machine::TABLE, &call.status, "attempt_started", By::System)?;
+    commit.change(
+        Change::entity(&tool_call::TABLE, id)
+            .moving(started)
+            .epoch(call.epoch)
+            .set(tool_call::Column::Epoch, epoch)
+            .set(tool_call::Column::Owner, runner.uuid())
+            .set(tool_call::Column::Attempts, call.attempts + 1),
+    );
+    let told = ToolStarted { attempt: call.attempts + 1, runner: Some(runner.to_string()) };
+    commit.rune(place(call, Draft::new(id, &told)?));
+    Ok(commit)
+}
+
+/// The runner that had the call is gone: it runs again if that can do no harm, else its result says
+/// that the outcome is unknown. The flag says whether it may run again.
+pub fn lost(call: &tool_call::Model, by: Actor) -> Result<(Commit, bool), FlowError> {
+    let id = CallId::from(call.id);
+    let verdict = decide::call_worker_lost(LostCall {
+        effect: Effect::parse(&call.effect).unwrap_or(Effect::AtMostOnce),
+        started: call.attempts > 0,
+        attempts: Tries { made: u32::try_from(call.attempts).unwrap_or(u32::MAX), max: CALL_ATTEMPTS_MAX },
+    });
+    if verdict != call_machine::Event::Reclaimed {
+        let why = "the runner died while the tool ran; whether it took effect is not known";
+        let outcome = Outcome {
+            status: ResultStatus::Unknown,
+            output: Value::Null,
+            error: Some(why.into()),
+            duration_ms: 0,
+            truncated: false,
+        };
+        return Ok((result(call, by, &outcome)?, false));
+    }
+    let mut commit = Commit::new(SessionId::from(call.session_id), by).traced(call.traceparent.clone());
+    let reclaimed = step(&call_machine::TABLE, &call.status, "reclaimed", By::System)?;
+    commit.change(
+        Change::entity(&tool_call::TABLE, id)
+            .moving(reclaimed)
+            .epoch(call.epoch)
+            .set(tool_call::Column::Epoch, call.epoch + 1)
+            .set(tool_call::Column::Owner, None::<uuid::Uuid>),
+    );
+    let told = ToolReclaimed { attempt: call.attempts, idempotency_key: Some(id.to_string()) };
+    commit.rune(place(call, Draft::new(id, &told)?));
+    Ok((commit, true))
 }
 
 fn place(call: &tool_call::Model, draft: Draft) -> Draft {

@@ -4,12 +4,37 @@ use super::{FlowError, birth, step};
 use chrono::{DateTime, Utc};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::machine::{Refusal, agent_drive, session as session_machine, turn as turn_machine};
-use instar_core::rune::payload::{AgentDriveStarted, AgentMessageReceived, SessionActivated, TurnQueued};
+use instar_core::rune::payload::{
+    AgentDriveStarted, AgentMessageReceived, SessionActivated, TurnControlRequested, TurnQueued,
+};
 use instar_core::rune::{Actor, Draft};
 use instar_store::entity::{agent, message, session, turn};
 use instar_store::{Change, Commit};
 use serde_json::json;
 use uuid::Uuid;
+
+/// How a message wants to be taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// After the turn that runs.
+    #[default]
+    Queue,
+    /// Instead of the rest of the turn that runs, from its next safe boundary on.
+    Steer,
+    /// The turn that runs is interrupted; the message gets the next one.
+    Interrupt,
+}
+
+impl Mode {
+    pub const fn token(self) -> &'static str {
+        match self {
+            Mode::Queue => "queue",
+            Mode::Steer => "steer",
+            Mode::Interrupt => "interrupt",
+        }
+    }
+}
 
 pub struct Accepted {
     pub commit: Commit,
@@ -36,8 +61,31 @@ pub fn message(
     let turn_id = (!busy).then(|| TurnId::from(Uuid::now_v7()));
     let mut commit = Commit::new(session_id, actor).traced(traceparent.clone());
 
+    hear(&mut commit, agent, drive, id, content, Mode::Queue)?;
     let first = session.status == "created" && session.root_agent_id == Some(agent.id);
     let active = first.then(|| step(&session_machine::TABLE, &session.status, "first_message", by)).transpose()?;
+    if let Some(active) = active {
+        commit.change(Change::entity(&session::TABLE, session_id).moving(active));
+        commit.rune(Draft::new(session_id, &SessionActivated { root_agent_id: Some(agent_id) })?);
+    }
+    let at = commit.at();
+    commit.insert(&message::TABLE, row(session_id, agent_id, id, turn_id, content, Mode::Queue, at));
+    if let Some(turn_id) = turn_id {
+        queue(&mut commit, session_id, agent_id, turn_id, vec![id], "user", traceparent)?;
+    }
+    Ok(Accepted { commit, message: id, turn: turn_id })
+}
+
+/// The agent's row and runes for a message that arrives.
+fn hear(
+    commit: &mut Commit,
+    agent: &agent::Model,
+    drive: instar_core::machine::Move,
+    id: MessageId,
+    content: &str,
+    mode: Mode,
+) -> Result<(), FlowError> {
+    let agent_id = AgentId::from(agent.id);
     commit.change(
         Change::entity(&agent::TABLE, agent_id)
             .moving(drive)
@@ -48,7 +96,7 @@ pub fn message(
         message_id: id,
         source: "direct".into(),
         content: content.into(),
-        mode: None,
+        mode: (mode != Mode::Queue).then(|| mode.token().into()),
         broadcast_id: None,
     };
     commit.rune(Draft::new(agent_id, &received)?.agent(agent_id));
@@ -56,16 +104,67 @@ pub fn message(
         let started = AgentDriveStarted { reason: Some("message".into()), relaunched_from: None };
         commit.rune(Draft::new(agent_id, &started)?.agent(agent_id));
     }
-    if let Some(active) = active {
-        commit.change(Change::entity(&session::TABLE, session_id).moving(active));
-        commit.rune(Draft::new(session_id, &SessionActivated { root_agent_id: Some(agent_id) })?);
+    Ok(())
+}
+
+/// A message for a turn that is under way: stored, and a control recorded on the turn for its next
+/// safe boundary. A stronger control that is there already stays.
+pub fn steer(
+    session: &session::Model,
+    agent: &agent::Model,
+    live: &turn::Model,
+    content: &str,
+    mode: Mode,
+    actor: Actor,
+    traceparent: Option<String>,
+) -> Result<Accepted, FlowError> {
+    takes_input(session)?;
+    if session.status == "paused" {
+        return Err(refused(session, "the session is paused: send with mode queue, or resume it first"));
     }
+    let drive = step(&agent_drive::TABLE, &agent.drive, "message_received", actor.by)?;
+    let control = step(&turn_machine::TABLE, &live.status, "request_control", actor.by)?;
+    let (session_id, agent_id, turn_id) =
+        (SessionId::from(session.id), AgentId::from(agent.id), instar_core::id::TurnId::from(live.id));
+    let id = MessageId::from(Uuid::now_v7());
+    let mut commit = Commit::new(session_id, actor).traced(traceparent);
     let at = commit.at();
-    commit.insert(&message::TABLE, row(session_id, agent_id, id, turn_id, content, at));
-    if let Some(turn_id) = turn_id {
-        queue(&mut commit, session_id, agent_id, turn_id, vec![id], "user", traceparent)?;
+    hear(&mut commit, agent, drive, id, content, mode)?;
+    commit.insert(&message::TABLE, row(session_id, agent_id, id, None, content, mode, at));
+    let interrupted = live.control.as_ref().is_some_and(|c| c["action"] == "interrupt");
+    let mut change = Change::entity(&turn::TABLE, turn_id).moving(control).version(live.version);
+    if !interrupted {
+        let action = json!({"action": mode.token(), "reason": mode.token(), "message_id": id});
+        change = change.set(turn::Column::Control, action);
     }
-    Ok(Accepted { commit, message: id, turn: turn_id })
+    commit.change(change);
+    let told = TurnControlRequested { action: mode.token().into(), reason: None, message_id: Some(id) };
+    commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
+    Ok(Accepted { commit, message: id, turn: None })
+}
+
+/// A turn for messages that wait although the agent is free: what the end of a turn did not see.
+pub fn take_waiting(
+    agent: &agent::Model,
+    waiting: &[MessageId],
+    actor: Actor,
+    traceparent: Option<String>,
+) -> Result<(Commit, TurnId), FlowError> {
+    let (session, agent_id) = (SessionId::from(agent.session_id), AgentId::from(agent.id));
+    let id = TurnId::from(Uuid::now_v7());
+    let mut commit = Commit::new(session, actor).traced(traceparent.clone());
+    // Written, so that whoever ends or queues a turn of this agent at the same moment looks again.
+    commit.change(
+        Change::entity(&agent::TABLE, agent_id)
+            .expecting("agent_lifecycle", "idle")
+            .version(agent.version)
+            .set(agent::Column::Owner, agent.owner),
+    );
+    for message in waiting {
+        commit.change(Change::new(&message::TABLE, message.uuid()).set(message::Column::TurnId, id.uuid()));
+    }
+    queue(&mut commit, session, agent_id, id, waiting.to_vec(), "user", traceparent)?;
+    Ok((commit, id))
 }
 
 fn takes_input(session: &session::Model) -> Result<(), FlowError> {
@@ -74,14 +173,18 @@ fn takes_input(session: &session::Model) -> Result<(), FlowError> {
         "suspended" => "the session is suspended: replenish its budget or reset it, then send again",
         _ => "the session takes no more input",
     };
+    Err(refused(session, advice))
+}
+
+fn refused(session: &session::Model, advice: &str) -> FlowError {
     let table = &session_machine::TABLE;
-    Err(FlowError::Refused(Box::new(Refusal {
+    FlowError::Refused(Box::new(Refusal {
         machine: table.name,
         from: session.status.clone(),
         event: "first_message".into(),
         allowed: table.allowed(table.state(&session.status), instar_core::machine::By::User),
         advice: advice.into(),
-    })))
+    }))
 }
 
 fn row(
@@ -90,6 +193,7 @@ fn row(
     id: MessageId,
     turn: Option<TurnId>,
     content: &str,
+    mode: Mode,
     at: DateTime<Utc>,
 ) -> message::Model {
     message::Model {
@@ -100,7 +204,7 @@ fn row(
         version: 0,
         role: "user".into(),
         source: "direct".into(),
-        mode: "queue".into(),
+        mode: mode.token().into(),
         content: content.into(),
         data: None,
         created_at: at,

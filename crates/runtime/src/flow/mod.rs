@@ -4,13 +4,20 @@
 //! that one that was overtaken does not land and the caller looks again. Whatever happens at one
 //! moment is one commit.
 
+mod birth;
 mod call;
+mod end;
 mod message;
 mod turn;
 
-pub use call::{Outcome, result};
-pub use message::{Accepted, message};
-pub use turn::{Asked, Spoken, calls, claim, complete, fail, resume};
+pub use birth::{Born, NewAgent, NewSession, join, open};
+pub use call::{CALL_ATTEMPTS_MAX, Outcome, lost, result, start};
+pub use end::{Ending, Fatal, complete, complete_by_limit, fail, interrupt};
+pub use message::{Accepted, Mode, message, steer, take_waiting};
+pub use turn::{
+    APPROVAL_TIMER, Asked, Loss, RESUME_TIMER, Spoken, Verdict, calls, checkpoint, claim, hand_back, park, recover,
+    resume, waits,
+};
 
 use instar_core::machine::{Answer, By, Move, Refusal, Table, apply};
 

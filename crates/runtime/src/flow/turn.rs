@@ -1,25 +1,32 @@
-//! A turn from its claim to its end, as the worker that owns its agent writes it.
+//! A turn from its claim to its calls, as the worker that owns its agent writes it.
 
-use super::message::queue;
 use super::{FlowError, birth, step};
+use chrono::{DateTime, Duration, Utc};
+use instar_core::decide::{self, TURN_ATTEMPTS_MAX, Tries};
 use instar_core::id::{AgentId, CallId, MessageId, SessionId, TurnId, WorkerId};
-use instar_core::machine::{By, agent_lifecycle, tool_call as call_machine, turn as turn_machine};
+use instar_core::machine::{By, agent_drive, agent_lifecycle, tool_call as call_machine, turn as turn_machine};
 use instar_core::rune::payload::{
-    ToolCall, TurnAssistantFinal, TurnCompleted, TurnError, TurnStarted, TurnToolCallsReceived, TurnToolsFinished,
-    Usage,
+    AgentDriveErrored, AgentDriveRecovered, ResultStatus, SystemError, ToolApprovalRequested, ToolApproved, ToolCall,
+    ToolDenied, ToolResult, TurnAssistantDelta, TurnError, TurnRecovered, TurnStarted, TurnToolCallsReceived,
+    TurnToolsFinished, Usage,
 };
 use instar_core::rune::{Actor, Draft};
-use instar_store::entity::{agent, message, session, tool_call, turn};
+use instar_store::entity::{agent, message, session, timer, tool_call, turn};
 use instar_store::{Change, Commit};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-fn begin(turn: &turn::Model, worker: WorkerId, epoch: i64) -> Commit {
+/// A timer that ends an approval nobody gave.
+pub const APPROVAL_TIMER: &str = "approval_timeout";
+/// A timer that takes a turn up again.
+pub const RESUME_TIMER: &str = "turn_resume";
+
+pub(super) fn begin(turn: &turn::Model, worker: WorkerId, epoch: i64) -> Commit {
     let actor = Actor::new(By::System, worker.to_string());
     Commit::new(SessionId::from(turn.session_id), actor).under_epoch(epoch).traced(turn.traceparent.clone())
 }
 
-fn ids(turn: &turn::Model) -> (AgentId, TurnId) {
+pub(super) fn ids(turn: &turn::Model) -> (AgentId, TurnId) {
     (AgentId::from(turn.agent_id), TurnId::from(turn.id))
 }
 
@@ -30,10 +37,12 @@ pub fn claim(
     turn: &turn::Model,
     waiting: &[MessageId],
     worker: WorkerId,
+    deadline: Duration,
 ) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let epoch = agent.epoch + 1;
     let mut commit = begin(turn, worker, epoch);
+    let at = commit.at();
     let started = step(&turn_machine::TABLE, &turn.status, "start_turn", By::System)?;
     let assigned = step(&agent_lifecycle::TABLE, &agent.lifecycle, "turn_assigned", By::System)?;
     commit.change(Change::entity(&session::TABLE, SessionId::from(turn.session_id)).expecting("session", "active"));
@@ -41,7 +50,8 @@ pub fn claim(
         Change::entity(&turn::TABLE, turn_id)
             .moving(started)
             .set(turn::Column::Epoch, epoch)
-            .set(turn::Column::Attempts, turn.attempts + 1),
+            .set(turn::Column::Attempts, turn.attempts + 1)
+            .set(turn::Column::DeadlineAt, at + deadline),
     );
     commit.change(
         Change::entity(&agent::TABLE, agent_id)
@@ -66,12 +76,105 @@ pub fn claim(
     Ok(commit)
 }
 
+/// Why a streaming turn gets a new owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The old one died with it: that counts as an attempt.
+    Died,
+    /// The old one handed it back, or a wait that the provider asked for is over.
+    HandedBack,
+}
+
+/// A streaming turn whose owner is gone: the next one goes on under a new epoch and makes the
+/// provider call again. A turn that has cost too many workers ends instead, and its agent errs.
+pub fn recover(agent: &agent::Model, turn: &turn::Model, worker: WorkerId, loss: Loss) -> Result<Commit, FlowError> {
+    let (agent_id, turn_id) = ids(turn);
+    let epoch = agent.epoch + 1;
+    let mut commit = begin(turn, worker, epoch);
+    let at = commit.at();
+    let made = u32::try_from(turn.attempts).unwrap_or(u32::MAX);
+    let lost = decide::turn_worker_lost(Tries { made, max: TURN_ATTEMPTS_MAX });
+    if loss == Loss::Died && lost == turn_machine::Event::RecoveryExhausted {
+        let failed = step(&turn_machine::TABLE, &turn.status, "recovery_exhausted", By::System)?;
+        let idle = step(&agent_lifecycle::TABLE, &agent.lifecycle, "recovery_exhausted", By::System)?;
+        let why = format!("{made} workers died while they had this turn; it is not tried again");
+        commit.change(
+            Change::entity(&turn::TABLE, turn_id)
+                .moving(failed)
+                .epoch(turn.epoch)
+                .set(turn::Column::Error, json!({"error_type": "worker_lost", "message": why}))
+                .set(turn::Column::EndedAt, at),
+        );
+        let mut change = Change::entity(&agent::TABLE, agent_id)
+            .moving(idle)
+            .epoch(agent.epoch)
+            .set(agent::Column::Epoch, epoch)
+            .set(agent::Column::Owner, None::<Uuid>);
+        let told = TurnError { error_type: "worker_lost".into(), message: why.clone(), partial_output: None };
+        commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
+        if agent.drive == "running" {
+            change = change
+                .moving(step(&agent_drive::TABLE, &agent.drive, "execution_error", By::System)?)
+                .set(agent::Column::LastError, why.clone());
+            let told = AgentDriveErrored { last_error: why, error_type: Some("worker_lost".into()) };
+            commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
+        }
+        commit.change(change);
+        return Ok(commit);
+    }
+    let goes_on = step(&turn_machine::TABLE, &turn.status, "worker_lost", By::System)?;
+    let kept = step(&agent_lifecycle::TABLE, &agent.lifecycle, "worker_lost", By::System)?;
+    let attempt = turn.attempts + i64::from(loss == Loss::Died);
+    let mut change = Change::entity(&agent::TABLE, agent_id)
+        .moving(kept)
+        .epoch(agent.epoch)
+        .set(agent::Column::Epoch, epoch)
+        .set(agent::Column::Owner, worker.uuid());
+    if agent.drive == "running" {
+        change = change.moving(step(&agent_drive::TABLE, &agent.drive, "worker_recovered", By::System)?);
+    }
+    commit.change(
+        Change::entity(&turn::TABLE, turn_id)
+            .moving(goes_on)
+            .epoch(turn.epoch)
+            .set(turn::Column::Epoch, epoch)
+            .set(turn::Column::Attempts, attempt),
+    );
+    let reason = match loss {
+        Loss::Died => "worker_lost",
+        Loss::HandedBack => "handed_back",
+    };
+    let told = TurnRecovered { attempt, epoch, reason: Some(reason.into()), partial_output: None };
+    commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
+    if agent.drive == "running" {
+        let told = AgentDriveRecovered { worker: Some(worker.to_string()), nudge_count: agent.nudge_count };
+        commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
+    }
+    commit.change(change);
+    Ok(commit)
+}
+
 /// What the model said before it asked for tools or ended.
 #[derive(Clone, Debug, Default)]
 pub struct Spoken {
     pub text: String,
     pub reasoning: Option<String>,
+    /// What the provider wants back unchanged, as JSON.
+    pub blocks: Option<Value>,
     pub usage: Usage,
+}
+
+/// What policy and registry say to a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// It has no side effects.
+    Free,
+    /// Policy approves.
+    Approved,
+    /// A person must; `None`: however long that takes.
+    Ask { reason: String, expires_at: Option<DateTime<Utc>> },
+    /// It ends before it began: denied, error (no such tool, bad arguments) or sandbox_violation.
+    Refused { status: ResultStatus, why: String },
 }
 
 /// A call that the model asks for, as the tool registry has judged it.
@@ -84,20 +187,28 @@ pub struct Asked {
     pub digest: String,
     /// read_only, idempotent, at_most_once.
     pub effect: &'static str,
+    pub verdict: Verdict,
+}
+
+impl Asked {
+    pub fn is_open(&self) -> bool {
+        !matches!(self.verdict, Verdict::Refused { .. })
+    }
 }
 
 /// The answer asks for tools: the turn waits in the database, and nobody holds it.
 pub fn calls(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, asked: Vec<Asked>) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let mut commit = begin(turn, worker, turn.epoch);
-    let at = commit.at();
     let received = step(&turn_machine::TABLE, &turn.status, "tool_calls_received", By::System)?;
+    let open = asked.iter().filter(|a| a.is_open()).count() as i64;
     commit.change(
         Change::entity(&turn::TABLE, turn_id)
             .moving(received)
             .epoch(turn.epoch)
+            .version(turn.version)
             .set(turn::Column::Iterations, turn.iterations + 1)
-            .set(turn::Column::OpenCalls, asked.len() as i64)
+            .set(turn::Column::OpenCalls, open)
             .set(turn::Column::Usage, used(turn, spoken.usage)),
     );
     let told = TurnToolCallsReceived {
@@ -106,144 +217,246 @@ pub fn calls(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, asked: Vec<A
         reasoning: spoken.reasoning.clone(),
     };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
+    said(&mut commit, turn, turn.iterations + 1, spoken);
     for (position, call) in (0..).zip(asked) {
-        let born = birth(&call_machine::TABLE, "call", By::System)?;
-        let told = ToolCall {
-            tool_name: call.name.clone(),
-            arguments: call.arguments.clone(),
-            provenance: None,
-            digest: Some(call.digest.clone()),
-            step_id: None,
-            provider_call_id: call.provider_call_id.clone(),
-        };
-        let model = tool_call::Model {
-            id: call.id.uuid(),
-            session_id: turn.session_id,
-            agent_id: turn.agent_id,
-            turn_id: Some(turn.id),
-            step_id: None,
-            status: born.to().into(),
-            epoch: 0,
-            version: 0,
-            owner: None,
-            position,
-            name: call.name,
-            provider_call_id: call.provider_call_id,
-            arguments: call.arguments,
-            digest: call.digest,
-            effect: call.effect.into(),
-            attempts: 0,
-            approval: None,
-            result_status: None,
-            result: None,
-            expires_at: None,
-            traceparent: turn.traceparent.clone(),
-            created_at: at,
-            updated_at: at,
-            ended_at: None,
-        };
-        commit.bear(&tool_call::TABLE, call.id, &[born], model);
-        commit.rune(Draft::new(call.id, &told)?.agent(agent_id).turn(turn_id));
+        record(&mut commit, turn, position, call)?;
     }
     Ok(commit)
 }
 
-/// Every call has its result: the owner goes on under the epoch it has.
-pub fn resume(turn: &turn::Model, worker: WorkerId) -> Result<Commit, FlowError> {
+fn record(commit: &mut Commit, turn: &turn::Model, position: i64, call: Asked) -> Result<(), FlowError> {
+    let ((agent_id, turn_id), at, table) = (ids(turn), commit.at(), &call_machine::TABLE);
+    let tell = |draft: Draft| draft.agent(agent_id).turn(turn_id);
+    let born = birth(table, "call", By::System)?;
+    let event = match &call.verdict {
+        Verdict::Free => "no_approval_needed",
+        Verdict::Approved => "auto_approved",
+        Verdict::Ask { .. } => "requires_approval",
+        Verdict::Refused { status: ResultStatus::Denied, .. } => "policy_denied",
+        Verdict::Refused { status: ResultStatus::SandboxViolation, .. } => "sandbox_violation",
+        Verdict::Refused { .. } => "invalid_call",
+    };
+    let judged = step(table, born.to(), event, By::System)?;
+    let mut model = tool_call::Model {
+        id: call.id.uuid(),
+        session_id: turn.session_id,
+        agent_id: turn.agent_id,
+        turn_id: Some(turn.id),
+        step_id: None,
+        status: judged.to().into(),
+        epoch: 0,
+        version: 0,
+        owner: None,
+        iteration: turn.iterations + 1,
+        position,
+        name: call.name.clone(),
+        provider_call_id: call.provider_call_id.clone(),
+        arguments: call.arguments.clone(),
+        digest: call.digest.clone(),
+        effect: call.effect.into(),
+        attempts: 0,
+        approval: None,
+        result_status: None,
+        result: None,
+        expires_at: None,
+        traceparent: turn.traceparent.clone(),
+        created_at: at,
+        updated_at: at,
+        ended_at: None,
+    };
+    let mut runes = vec![Draft::new(
+        call.id,
+        &ToolCall {
+            tool_name: call.name,
+            arguments: call.arguments,
+            provenance: None,
+            digest: Some(call.digest.clone()),
+            step_id: None,
+            provider_call_id: call.provider_call_id,
+        },
+    )?];
+    match call.verdict {
+        Verdict::Free => {}
+        Verdict::Approved => {
+            let told = ToolApproved { approver: "policy".into(), digest: Some(call.digest) };
+            runes.push(Draft::new(call.id, &told)?);
+        }
+        Verdict::Ask { reason, expires_at } => {
+            let told = ToolApprovalRequested {
+                policy_reason: reason.clone(),
+                digest: Some(call.digest),
+                expires_at: expires_at.map(|t| t.to_rfc3339()),
+            };
+            runes.push(Draft::new(call.id, &told)?);
+            model.approval = Some(json!({"requested_at": at, "reason": reason}));
+            model.expires_at = expires_at;
+            if let Some(due) = expires_at {
+                commit.insert(&timer::TABLE, timer(turn.session_id, APPROVAL_TIMER, call.id.to_string(), due, at));
+            }
+        }
+        Verdict::Refused { status, why } => {
+            model.ended_at = Some(at);
+            model.result_status = json!(status).as_str().map(str::to_owned);
+            model.result = Some(json!({"output": null, "error": why}));
+            if status == ResultStatus::Denied {
+                runes.push(Draft::new(call.id, &ToolDenied { reason: why.clone(), by: Some("policy".into()) })?);
+            }
+            let told = ToolResult {
+                status,
+                output: Value::Null,
+                error: Some(why),
+                phase: None,
+                duration_ms: 0,
+                attempt: 0,
+                truncated: false,
+            };
+            runes.push(Draft::new(call.id, &told)?);
+        }
+    }
+    commit.bear(&tool_call::TABLE, call.id, &[born, judged], model);
+    for rune in runes {
+        commit.rune(tell(rune));
+    }
+    Ok(())
+}
+
+fn timer(session: Uuid, kind: &str, entity: String, due_at: DateTime<Utc>, at: DateTime<Utc>) -> timer::Model {
+    let id = Uuid::now_v7();
+    let kind = kind.to_owned();
+    timer::Model {
+        id,
+        session_id: session,
+        kind,
+        entity,
+        due_at,
+        claimed_until: None,
+        payload: None,
+        version: 0,
+        created_at: at,
+    }
+}
+
+/// Every call has its result: the turn goes on. `agent` where another than its owner takes it up,
+/// which needs a new epoch; `waited` is how long a person took, by which the deadline moves.
+pub fn resume(
+    turn: &turn::Model,
+    agent: Option<&agent::Model>,
+    worker: WorkerId,
+    waited: Duration,
+) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
-    let mut commit = begin(turn, worker, turn.epoch);
+    let epoch = agent.map_or(turn.epoch, |agent| agent.epoch + 1);
+    let mut commit = begin(turn, worker, epoch);
     let finished = step(&turn_machine::TABLE, &turn.status, "tools_finished", By::System)?;
     if turn.open_calls > 0 {
         return Err(FlowError::Open(turn.open_calls));
     }
     // The version: a call that is still open would have to count itself down first.
-    commit.change(Change::entity(&turn::TABLE, turn_id).moving(finished).epoch(turn.epoch).version(turn.version));
+    let mut change = Change::entity(&turn::TABLE, turn_id).moving(finished).epoch(turn.epoch).version(turn.version);
+    if let Some(deadline) = turn.deadline_at.filter(|_| waited > Duration::zero()) {
+        change = change.set(turn::Column::DeadlineAt, deadline + waited);
+    }
+    if let Some(agent) = agent {
+        change = change.set(turn::Column::Epoch, epoch);
+        commit.change(
+            Change::entity(&agent::TABLE, agent_id)
+                .expecting("agent_lifecycle", "running_turn")
+                .epoch(agent.epoch)
+                .set(agent::Column::Epoch, epoch)
+                .set(agent::Column::Owner, worker.uuid()),
+        );
+    }
+    commit.change(change);
     commit.rune(Draft::new(turn_id, &TurnToolsFinished { results: vec![] })?.agent(agent_id).turn(turn_id));
     Ok(commit)
 }
 
-/// The answer is complete: turn and agent end it together, and input that waits gets the next turn.
-/// `agent` as read before `waiting`: its version says whether a message came in between.
-pub fn complete(
-    turn: &turn::Model,
-    agent: &agent::Model,
-    worker: WorkerId,
-    spoken: &Spoken,
-    waiting: &[MessageId],
-) -> Result<(Commit, Option<TurnId>), FlowError> {
+/// What has been said so far, kept for whoever joins late and for an interrupted turn.
+pub fn checkpoint(turn: &turn::Model, worker: WorkerId, content: &str, index: i64) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let mut commit = begin(turn, worker, turn.epoch);
-    let at = commit.at();
-    let done = step(&turn_machine::TABLE, &turn.status, "response_done", By::System)?;
-    let idle = step(&agent_lifecycle::TABLE, &agent.lifecycle, "turn_completed", By::System)?;
-    let usage = used(turn, spoken.usage);
-    commit.change(
-        Change::entity(&turn::TABLE, turn_id)
-            .moving(done)
-            .epoch(turn.epoch)
-            .set(turn::Column::Iterations, turn.iterations + 1)
-            .set(turn::Column::Output, spoken.text.clone())
-            .set(turn::Column::Usage, usage.clone())
-            .set(turn::Column::EndedAt, at),
-    );
-    let told = TurnAssistantFinal { content: spoken.text.clone(), reasoning: spoken.reasoning.clone() };
+    let noted = step(&turn_machine::TABLE, &turn.status, "assistant_delta", By::System)?;
+    commit.change(Change::entity(&turn::TABLE, turn_id).moving(noted).epoch(turn.epoch));
+    let told = TurnAssistantDelta { content: content.into(), index };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
-    commit.change(Change::entity(&agent::TABLE, agent_id).moving(idle).epoch(turn.epoch).version(agent.version));
-    let told = TurnCompleted {
-        usage: serde_json::from_value(usage)?,
-        final_output: None,
-        finish_reason: Some("stop".into()),
-        iterations: turn.iterations + 1,
-    };
-    commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
-    let next = next(&mut commit, turn, waiting)?;
-    Ok((commit, next))
+    Ok(commit)
 }
 
-/// The turn cannot go on; its agent can.
-pub fn fail(
+/// The owner lets go of a streaming turn without an end: it drains, and somebody else goes on.
+pub fn hand_back(turn: &turn::Model, worker: WorkerId, so_far: &str, index: i64) -> Result<Commit, FlowError> {
+    let mut commit = checkpoint(turn, worker, so_far, index)?;
+    let agent = Change::entity(&agent::TABLE, AgentId::from(turn.agent_id));
+    commit.change(agent.epoch(turn.epoch).set(agent::Column::Owner, None::<Uuid>));
+    Ok(commit)
+}
+
+/// The provider wants a wait that is too long to sit out: the turn waits as a row and a timer.
+pub fn park(
     turn: &turn::Model,
-    agent: &agent::Model,
     worker: WorkerId,
+    until: DateTime<Utc>,
     error_type: &str,
     why: &str,
-    waiting: &[MessageId],
-) -> Result<(Commit, Option<TurnId>), FlowError> {
+) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let mut commit = begin(turn, worker, turn.epoch);
     let at = commit.at();
-    let failed = step(&turn_machine::TABLE, &turn.status, "stream_error", By::System)?;
-    let idle = step(&agent_lifecycle::TABLE, &agent.lifecycle, "turn_error", By::System)?;
+    let n = waits(turn) + 1;
+    let control = json!({"action": "wait", "until": until, "reason": error_type, "n": n});
+    let deadline = turn.deadline_at.map(|deadline| deadline + (until - at));
     commit.change(
         Change::entity(&turn::TABLE, turn_id)
-            .moving(failed)
+            .expecting("turn", "streaming")
             .epoch(turn.epoch)
-            .set(turn::Column::Error, json!({"error_type": error_type, "message": why}))
-            .set(turn::Column::EndedAt, at),
+            .version(turn.version)
+            .set(turn::Column::DeadlineAt, deadline)
+            .set(turn::Column::Control, control),
     );
-    commit.change(Change::entity(&agent::TABLE, agent_id).moving(idle).epoch(turn.epoch).version(agent.version));
-    let told = TurnError { error_type: error_type.into(), message: why.into(), partial_output: None };
+    let agent = Change::entity(&agent::TABLE, agent_id).epoch(turn.epoch);
+    commit.change(agent.set(agent::Column::Owner, None::<Uuid>));
+    commit.insert(&timer::TABLE, timer(turn.session_id, RESUME_TIMER, turn_id.to_string(), until, at));
+    let context = json!({"turn_id": turn_id, "retry_at": until});
+    let told = SystemError { error_type: error_type.into(), message: why.into(), context };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
-    let next = next(&mut commit, turn, waiting)?;
-    Ok((commit, next))
+    Ok(commit)
 }
 
-/// The turn after this one, if messages wait.
-fn next(commit: &mut Commit, turn: &turn::Model, waiting: &[MessageId]) -> Result<Option<TurnId>, FlowError> {
-    if waiting.is_empty() {
-        return Ok(None);
+/// How often a turn has waited for its provider.
+pub fn waits(turn: &turn::Model) -> i64 {
+    turn.control.as_ref().and_then(|control| control["n"].as_i64()).unwrap_or(0)
+}
+
+/// Keeps the answer's text where the next provider call and a reader of the history find it.
+pub(super) fn said(commit: &mut Commit, turn: &turn::Model, iteration: i64, spoken: &Spoken) {
+    if spoken.text.is_empty() && spoken.blocks.is_none() {
+        return;
     }
-    let (session, (agent, _)) = (SessionId::from(turn.session_id), ids(turn));
-    let id = TurnId::from(Uuid::now_v7());
-    for message in waiting {
-        commit.change(Change::new(&message::TABLE, message.uuid()).set(message::Column::TurnId, id.uuid()));
+    let mut data = json!({"iteration": iteration});
+    if let Some(blocks) = &spoken.blocks {
+        data["blocks"] = blocks.clone();
     }
-    queue(commit, session, agent, id, waiting.to_vec(), "user", turn.traceparent.clone())?;
-    Ok(Some(id))
+    if let Some(reasoning) = &spoken.reasoning {
+        data["reasoning"] = json!(reasoning);
+    }
+    let at = commit.at();
+    let row = message::Model {
+        id: Uuid::now_v7(),
+        session_id: turn.session_id,
+        agent_id: turn.agent_id,
+        turn_id: Some(turn.id),
+        version: 0,
+        role: "assistant".into(),
+        source: "model".into(),
+        mode: "queue".into(),
+        content: spoken.text.clone(),
+        data: Some(data),
+        created_at: at,
+    };
+    commit.insert(&message::TABLE, row);
 }
 
 /// Usage so far and that of the newest provider call.
-fn used(turn: &turn::Model, more: Usage) -> Value {
+pub(super) fn used(turn: &turn::Model, more: Usage) -> Value {
     let before = |field: &str| turn.usage.get(field).and_then(Value::as_u64).unwrap_or(0);
     json!({
         "input_tokens": before("input_tokens") + more.input_tokens,

@@ -13,6 +13,7 @@ use crate::config::{LogFormat, TelemetryConfig};
 use opentelemetry::trace::TracerProvider;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::SdkTracerProvider;
+use std::io::IsTerminal;
 use std::sync::mpsc;
 use std::time::Duration;
 use tracing_subscriber::filter::ParseError;
@@ -43,7 +44,7 @@ pub fn init(service: &str, config: &TelemetryConfig) -> Result<Guard, TelemetryE
     let provider = export::provider(service, config)?;
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
 
-    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     let log = match config.log_format {
         LogFormat::Text => log.boxed(),
         LogFormat::Json => log.json().flatten_event(true).with_current_span(true).with_span_list(false).boxed(),

@@ -70,6 +70,10 @@ impl Commit {
         self.id
     }
 
+    pub fn session(&self) -> SessionId {
+        self.session
+    }
+
     /// Time of the commit; what its rows and runes carry.
     pub fn at(&self) -> DateTime<Utc> {
         self.at

@@ -1,6 +1,7 @@
 //! sea-orm entities, one per table.
 
 pub mod agent;
+pub mod api_key;
 pub mod idempotency_key;
 pub mod message;
 pub mod rune;

@@ -20,6 +20,9 @@ pub struct Model {
     pub version: i64,
     /// Runner that has it.
     pub owner: Option<Uuid>,
+    /// Which provider call of the turn asked for it, from 1.
+    pub iteration: i64,
+    /// Its place among those of the same answer.
     pub position: i64,
     pub name: String,
     /// The id that the provider gave it.

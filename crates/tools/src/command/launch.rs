@@ -1,9 +1,9 @@
 //! Starts a command behind its walls.
 
-use super::supervisor::{self, Ends};
+use super::supervisor::{self, Ends, Plan};
 use crate::outcome::{Failure, code};
 use crate::runner::Invocation;
-use crate::sandbox::{Entry, Kernel, Room, Settings, Stage};
+use crate::sandbox::{Entry, Kernel, Mode, Room, Settings, Stage};
 use crate::spec::Workspace;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
@@ -24,7 +24,7 @@ pub(crate) struct Launch {
 }
 
 pub(super) struct Launched {
-    /// The supervisor, whose end is the end of everything.
+    /// The guard, whose end is the end of everything.
     pub child: Child,
     pub orders: Orders,
     pub report: Report,
@@ -49,6 +49,14 @@ impl Orders {
     }
 }
 
+/// What the supervisor says about the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// As the kernel gives it to who waits.
+    Status(i32),
+    TooMany,
+}
+
 pub(super) struct Report(io::PipeReader);
 
 impl Report {
@@ -59,9 +67,13 @@ impl Report {
         Some((i32::from_ne_bytes([a, b, c, d]), i32::from_ne_bytes([e, f, g, h])))
     }
 
-    /// The wait status of the command. Call it when the supervisor has ended, or it waits.
-    pub(super) fn read(self) -> Option<i32> {
-        self.words().filter(|(tag, _)| *tag == supervisor::ENDED).map(|(_, status)| status)
+    /// Call it when the guard has ended, or it waits.
+    pub(super) fn read(self) -> Option<Ending> {
+        self.words().and_then(|(tag, status)| match tag {
+            supervisor::ENDED => Some(Ending::Status(status)),
+            supervisor::TOO_MANY => Some(Ending::TooMany),
+            _ => None,
+        })
     }
 }
 
@@ -82,9 +94,14 @@ impl Launch {
         let pipes = || -> io::Result<_> { Ok((io::pipe()?, io::pipe()?)) };
         let ((orders_in, orders), (report, report_in)) =
             pipes().map_err(|error| Failure::passing(code::COMMAND_NOT_STARTED, format!("no pipe: {error}")))?;
-        let ends = Ends { orders: orders_in.as_raw_fd(), reports: report_in.as_raw_fd() };
+        let plan = Plan {
+            ends: Ends { orders: orders_in.as_raw_fd(), reports: report_in.as_raw_fd() },
+            namespace: self.kernel.pid_namespaces,
+            proc: self.settings.sandbox == Mode::Off,
+            processes_max: self.settings.limits.processes,
+        };
         let mut command = self.command(scratch.path(), workspace.as_deref());
-        behind_walls(&mut command, entry, ends);
+        behind_walls(&mut command, entry, plan);
         let child = command.spawn();
         // Only the supervisor may hold these now.
         drop((orders_in, report_in));
@@ -134,12 +151,12 @@ impl Launch {
 }
 
 #[allow(unsafe_code)]
-fn behind_walls(command: &mut Command, entry: Entry, ends: Ends) {
+fn behind_walls(command: &mut Command, entry: Entry, plan: Plan) {
     let prepare = move || {
         let mut stage = Stage::Session;
-        let result = supervisor::split(ends).and_then(|()| entry.enter(&mut stage));
+        let result = supervisor::split(plan).and_then(|()| entry.enter(&mut stage));
         if result.is_err() {
-            supervisor::report(ends.reports, supervisor::NOT_STARTED, stage as i32);
+            supervisor::report(plan.ends.reports, supervisor::NOT_STARTED, stage as i32);
         }
         result
     };

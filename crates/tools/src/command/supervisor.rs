@@ -1,24 +1,50 @@
-//! One small process per call that stands between the runner and the command.
+//! Two small processes per call that stand between the runner and the command.
 //!
-//! It adopts whatever the command leaves behind, ends all of it, and outlives none of it: when it is
-//! gone, so is everything the call started. It hears the runner through a pipe, whose closing is an
-//! order too, so that a runner that is killed leaves nothing running.
+//! The supervisor adopts whatever the command leaves behind, counts it, ends all of it and outlives
+//! none of it. It hears the runner through a pipe, whose closing is an order too, so that a runner
+//! that is killed leaves nothing running. Where the kernel allows, it is the first process of a
+//! process name space, which cannot outlive it: then even its own violent end is everybody's.
 //!
-//! It is a fork without exec of a process with many threads: only system calls, no memory, no locks.
+//! The guard is the supervisor's parent and the process that the runner waits for. It ends when
+//! nothing is left, and does the rest of the work should the supervisor be killed.
+//!
+//! Both are forks without exec of a process with many threads: only system calls, no memory, no
+//! locks, no panic.
 
+use super::descent::Descent;
+use super::reap::{self, Reach};
 use std::io;
 use std::os::fd::RawFd;
 
 pub(super) const ORDER_TERM: u8 = b'T';
 pub(super) const ORDER_KILL: u8 = b'K';
-/// First word of a report: the command ended, or it did not start.
+/// First word of a report: the command ended, or was ended for its many processes, or did not start.
 pub(super) const ENDED: i32 = 1;
-pub(super) const NOT_STARTED: i32 = 2;
+pub(super) const TOO_MANY: i32 = 2;
+pub(super) const NOT_STARTED: i32 = 3;
 
-/// While children are being ended.
-const PAUSE_MS: libc::c_int = 5;
-/// While they run: the bell rings when something happens, and this is for a bell that does not.
-const LOOK_MS: libc::c_int = 1000;
+/// Between two counts. A machine forks some ten thousand times a second: what a bomb can grow to
+/// before it is seen follows from this, and so does how long its end takes.
+const LOOK_MS: libc::c_int = 20;
+/// Above whatever has no right to more: a bomb must not keep its own end waiting. Neither of the two
+/// computes for longer than it takes to read some lists. Children do not inherit it.
+const REAL_TIME: libc::sched_param = libc::sched_param { sched_priority: 1 };
+const ORDINARY: libc::sched_param = libc::sched_param { sched_priority: 0 };
+/// Where real time is refused. Less, since the kernel may weigh sessions instead of processes, and
+/// each process of a bomb can have a session of its own.
+const URGENT: libc::c_int = -20;
+
+#[derive(Clone, Copy)]
+pub(super) struct Plan {
+    pub ends: Ends,
+    /// Have a process name space if the kernel gives one. All is ended without as well, but not in
+    /// one stroke.
+    pub namespace: bool,
+    /// Show the command a /proc that has the numbers of its own name space; not worth it where the
+    /// walls keep it out of /proc.
+    pub proc: bool,
+    pub processes_max: u64,
+}
 
 /// Its ends of the two pipes.
 #[derive(Clone, Copy)]
@@ -27,13 +53,14 @@ pub(super) struct Ends {
     pub reports: RawFd,
 }
 
-/// Forks. Returns in the process that is to become the command; the other one never returns.
+/// Forks twice. Returns in the process that is to become the command; the others never return.
 #[allow(unsafe_code)]
-pub(super) fn split(ends: Ends) -> io::Result<()> {
+pub(super) fn split(plan: Plan) -> io::Result<()> {
     // SAFETY: this process has one thread, being fresh from a fork. Only system calls are made, on
-    // memory of this stack. Signals are blocked across the fork because the handlers that the
-    // supervisor inherits belong to the runner and must never run in it.
+    // memory of this stack. Signals are blocked across the forks because the handlers that the two
+    // inherit belong to the runner and must never run in them.
     unsafe {
+        let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
@@ -43,17 +70,82 @@ pub(super) fn split(ends: Ends) -> io::Result<()> {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = libc::SIG_DFL;
         libc::sigaction(libc::SIGCHLD, &action, std::ptr::null_mut());
-        if libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == -1 {
-            return Err(io::Error::last_os_error());
+        adopt()?;
+        hurry();
+        let spaces = libc::CLONE_NEWPID | if plan.proc { libc::CLONE_NEWNS } else { 0 };
+        // Whatever is the matter with name spaces now, there is the other way.
+        let own = plan.namespace.then(|| fork(spaces).ok()).flatten();
+        match own.map_or_else(|| fork(0), Ok)? {
+            0 => {}
+            supervisor => guard(supervisor),
         }
-        // Not the library's fork, which would run the handlers of other libraries.
-        match libc::syscall(libc::SYS_clone, libc::SIGCHLD as libc::c_ulong, 0, 0, 0, 0) {
-            -1 => Err(io::Error::last_os_error()),
+        if own.is_some() {
+            // Without a name space this would be wrong: what the command forked would live on.
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+            if plan.proc {
+                mount_proc();
+            }
+        }
+        adopt()?;
+        // Before there is a command, which would have a head start on a busy machine.
+        hurry();
+        match fork(0)? {
             0 => {
+                // The runner's own was lost on the way; a runner's privilege would be lost as well.
+                libc::setpriority(libc::PRIO_PROCESS, 0, nice.max(0));
                 libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
                 Ok(())
             }
-            command => supervise(command as libc::pid_t, ends),
+            command => supervise(command, plan, if own.is_some() { Reach::Namespace } else { Reach::Descent }),
+        }
+    }
+}
+
+/// Orphans of this process's descendants become its children.
+#[allow(unsafe_code)]
+fn adopt() -> io::Result<()> {
+    // SAFETY: numbers only.
+    match unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// Not the library's fork, which would run the handlers of other libraries.
+#[allow(unsafe_code)]
+unsafe fn fork(spaces: libc::c_int) -> io::Result<libc::pid_t> {
+    let flags = (spaces | libc::SIGCHLD) as libc::c_ulong;
+    // SAFETY: no memory is shared or passed; for the caller's one thread see `split`.
+    match unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) } {
+        -1 => Err(io::Error::last_os_error()),
+        process => Ok(process as libc::pid_t),
+    }
+}
+
+/// Refused to all but root, whose processes are also the only ones without a limit.
+#[allow(unsafe_code)]
+fn hurry() {
+    let policy = |policy: libc::c_int| policy | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: by system call, with a constant that the kernel reads; process 0 is this one.
+    unsafe {
+        let set = |policy: libc::c_int, with: &libc::sched_param| {
+            libc::syscall(libc::SYS_sched_setscheduler, 0, policy, with)
+        };
+        if set(policy(libc::SCHED_RR), &REAL_TIME) == -1 && set(policy(libc::SCHED_OTHER), &ORDINARY) == 0 {
+            libc::setpriority(libc::PRIO_PROCESS, 0, URGENT);
+        }
+    }
+}
+
+/// Where it fails, the command sees the numbers of the runner's name space, as in many containers.
+#[allow(unsafe_code)]
+unsafe fn mount_proc() {
+    let (none, proc) = (std::ptr::null(), c"proc".as_ptr());
+    let closed = libc::MS_NOSUID | libc::MS_NODEV | libc::MS_NOEXEC;
+    // SAFETY: constant texts. First nothing may go back to the machine's own mounts.
+    unsafe {
+        if libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()) == 0 {
+            libc::mount(proc, c"/proc".as_ptr(), proc, closed, none.cast());
         }
     }
 }
@@ -70,38 +162,64 @@ fn write_all(fd: RawFd, bytes: &[u8]) {
 }
 
 #[allow(unsafe_code)]
-fn supervise(command: libc::pid_t, ends: Ends) -> ! {
+unsafe fn guard(supervisor: libc::pid_t) -> ! {
+    // SAFETY: as for `split`; nothing in this process uses a descriptor any more.
+    unsafe {
+        settle();
+        libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, 0);
+        while libc::waitpid(supervisor, std::ptr::null_mut(), libc::__WALL) == -1
+            && *libc::__errno_location() == libc::EINTR
+        {}
+        // Nothing, unless the supervisor was killed and there is no name space that ended with it.
+        reap::all(0, -1, Reach::Descent, &mut Descent::new());
+        libc::_exit(0)
+    }
+}
+
+#[allow(unsafe_code)]
+unsafe fn supervise(command: libc::pid_t, plan: Plan, reach: Reach) -> ! {
     // SAFETY: as for `split`; the descriptors are this process's own, and it only signals its own
     // children, none of which is reaped before it was signalled for the last time.
+    unsafe {
+        settle();
+        keep_only(plan.ends);
+        let mut deaths: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut deaths);
+        libc::sigaddset(&mut deaths, libc::SIGCHLD);
+        let bell = libc::signalfd(-1, &deaths, libc::SFD_NONBLOCK);
+        let mut descent = Descent::new();
+        let tag = watch(command, plan, bell, &mut descent);
+        // The command is not reaped yet, so its number is still its group's and nobody else's.
+        libc::kill(-command, libc::SIGKILL);
+        let status = reap::all(command, bell, reach, &mut descent);
+        report(plan.ends.reports, tag, status);
+        libc::_exit(0)
+    }
+}
+
+/// What both do once they have forked: a child would inherit it.
+#[allow(unsafe_code)]
+unsafe fn settle() {
+    // SAFETY: numbers and a constant text.
     unsafe {
         // Its memory is a copy of the runner's: nobody may look into it.
         libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0);
         libc::setsid();
         libc::chdir(c"/".as_ptr());
-        keep_only(ends);
-        let mut deaths: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut deaths);
-        libc::sigaddset(&mut deaths, libc::SIGCHLD);
-        let bell = libc::signalfd(-1, &deaths, libc::SFD_NONBLOCK);
-        watch(command, ends.orders, bell);
-        // The command is not reaped yet, so its number is still its group's and nobody else's.
-        libc::kill(-command, libc::SIGKILL);
-        let status = end_all(command, bell);
-        report(ends.reports, ENDED, status);
-        libc::_exit(0)
     }
 }
 
-/// Returns when the command has ended or is to be ended.
+/// Returns when the command has ended or is to be ended, and why.
 #[allow(unsafe_code)]
-unsafe fn watch(command: libc::pid_t, orders: RawFd, bell: RawFd) {
+unsafe fn watch(command: libc::pid_t, plan: Plan, bell: RawFd, descent: &mut Descent) -> i32 {
+    let orders = plan.ends.orders;
     let ready = libc::POLLIN | libc::POLLHUP | libc::POLLERR;
+    let mut looked_ms = 0;
     loop {
         let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut waits = [poll(orders), poll(bell)];
-        let timeout = if bell < 0 { PAUSE_MS } else { LOOK_MS };
         // SAFETY: two structures on this stack.
-        unsafe { libc::poll(waits.as_mut_ptr(), 2, timeout) };
+        unsafe { libc::poll(waits.as_mut_ptr(), 2, LOOK_MS) };
         if waits[0].revents & ready != 0 {
             let mut order = 0u8;
             // SAFETY: one byte on this stack.
@@ -111,92 +229,30 @@ unsafe fn watch(command: libc::pid_t, orders: RawFd, bell: RawFd) {
                     unsafe { libc::kill(-command, libc::SIGTERM) };
                 }
                 // Another order, or the runner is gone.
-                _ => return,
+                _ => return ENDED,
             }
         }
         // SAFETY: as for this function.
-        if unsafe { ended(command, bell) } {
-            return;
+        if unsafe { reap::ended(command, bell) } {
+            return ENDED;
         }
-    }
-}
-
-/// Reaps orphans, but leaves the command itself to be reaped last.
-#[allow(unsafe_code)]
-unsafe fn ended(command: libc::pid_t, bell: RawFd) -> bool {
-    // SAFETY: structures on this stack.
-    unsafe {
-        drain(bell);
-        loop {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            let how = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-            if libc::waitid(libc::P_ALL, 0, &mut info, how) == -1 || info.si_pid() == 0 {
-                return false;
-            }
-            if info.si_pid() == command {
-                return true;
-            }
-            libc::waitpid(info.si_pid(), std::ptr::null_mut(), 0);
-        }
-    }
-}
-
-/// Kills children until there are none. Children of the killed become children of this process, so
-/// those that left the group are found as well.
-#[allow(unsafe_code)]
-unsafe fn end_all(command: libc::pid_t, bell: RawFd) -> i32 {
-    let mut found = -1;
-    loop {
-        let mut status = 0;
-        // SAFETY: structures on this stack; only own children are signalled.
-        unsafe {
-            match libc::waitpid(-1, &mut status, libc::WNOHANG) {
-                -1 => return found,
-                0 => {
-                    kill_children();
-                    let mut wait = libc::pollfd { fd: bell, events: libc::POLLIN, revents: 0 };
-                    libc::poll(&mut wait, 1, PAUSE_MS);
-                    drain(bell);
-                }
-                pid if pid == command => found = status,
-                _ => {}
+        // By the clock, since a bomb rings the bell all the time.
+        let now_ms = clock_ms();
+        if now_ms.wrapping_sub(looked_ms) >= i64::from(LOOK_MS) {
+            looked_ms = now_ms;
+            if descent.more_than(plan.processes_max) {
+                return TOO_MANY;
             }
         }
     }
 }
 
 #[allow(unsafe_code)]
-unsafe fn drain(bell: RawFd) {
-    let mut room = [0u8; 128];
-    // SAFETY: the room is on this stack and as large as said; the descriptor does not block.
-    unsafe { while libc::read(bell, room.as_mut_ptr().cast(), room.len()) > 0 {} }
-}
-
-/// The kernel's list of this process's children, in decimal with spaces between.
-#[allow(unsafe_code)]
-unsafe fn kill_children() {
-    let mut room = [0u8; 4096];
-    let mut pid: libc::pid_t = 0;
-    // SAFETY: the room is on this stack and as large as said. The numbers are of children that this
-    // process has not reaped, so they are nobody else's.
-    unsafe {
-        let list = libc::open(c"/proc/thread-self/children".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
-        loop {
-            let length = libc::read(list, room.as_mut_ptr().cast(), room.len());
-            let Ok(length @ 1..) = usize::try_from(length) else { break };
-            for byte in room.iter().take(length) {
-                if byte.is_ascii_digit() {
-                    pid = pid.wrapping_mul(10).wrapping_add(i32::from(*byte - b'0'));
-                } else {
-                    if pid > 1 {
-                        libc::kill(pid, libc::SIGKILL);
-                    }
-                    pid = 0;
-                }
-            }
-        }
-        libc::close(list);
-    }
+fn clock_ms() -> i64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a structure on this stack.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec.wrapping_mul(1000).wrapping_add(now.tv_nsec / 1_000_000)
 }
 
 /// Also the standard ones and the runner's: a pipe that the supervisor held would never end.

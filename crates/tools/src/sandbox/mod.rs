@@ -33,6 +33,7 @@ pub struct Limits {
     pub memory_bytes: u64,
     pub file_bytes: u64,
     pub open_files: u64,
+    /// More than 4095 are not told apart.
     pub processes: u64,
 }
 
@@ -86,11 +87,18 @@ pub struct Kernel {
     /// 0: none.
     pub landlock_abi: u32,
     pub seccomp: bool,
+    /// Whether this process may make them. With one a call's processes end in one stroke; without
+    /// they are looked for until none is left.
+    pub pid_namespaces: bool,
 }
 
 impl Kernel {
     pub fn probe() -> Self {
-        Self { landlock_abi: enter::landlock_abi(), seccomp: enter::seccomp_filters() }
+        Self {
+            landlock_abi: enter::landlock_abi(),
+            seccomp: enter::seccomp_filters(),
+            pid_namespaces: enter::pid_namespaces(),
+        }
     }
 }
 

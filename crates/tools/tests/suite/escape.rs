@@ -186,6 +186,11 @@ async fn no_probe_gets_out_as_the_user_of_the_runner() {
 }
 
 #[tokio::test]
+async fn no_probe_gets_out_where_there_are_no_name_spaces() {
+    all_held(Yard::without_namespaces(|_| ())).await;
+}
+
+#[tokio::test]
 async fn no_probe_gets_out_as_a_user_of_its_own() {
     let root = std::fs::metadata("/proc/self").map(|own| std::os::unix::fs::MetadataExt::uid(&own)).unwrap() == 0;
     if root {
@@ -197,7 +202,8 @@ async fn no_probe_gets_out_as_a_user_of_its_own() {
 #[tokio::test]
 async fn the_probes_would_notice() {
     let outside = Outside::new();
-    let yard = Yard::new(|settings| settings.sandbox.sandbox = Mode::Off);
+    // A name space is a wall as well: the runner has no number in it.
+    let yard = Yard::without_namespaces(|settings| settings.sandbox.sandbox = Mode::Off);
     let harmless = [
         "read a secret",
         "list a folder",

@@ -1,7 +1,9 @@
 //! Calls, a server that says what it is told, and a look for what was left behind.
 
 use instar_core::id::CallId;
-use instar_tools::{Invocation, Kind, Origin, Outcome, Output, Runner, Settings, Sink, Spec, Tool, egress::Policy};
+use instar_tools::egress::{Policy, SystemLookup};
+use instar_tools::sandbox::Kernel;
+use instar_tools::{Invocation, Kind, Origin, Outcome, Output, Runner, Settings, Sink, Spec, Tool};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -53,6 +55,22 @@ pub(crate) struct Yard {
 
 impl Yard {
     pub(crate) fn new(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::on(Kernel::probe(), change)
+    }
+
+    /// On a machine that does not let the runner make name spaces, as most containers do not.
+    pub(crate) fn without_namespaces(change: impl FnOnce(&mut Settings)) -> Self {
+        Self::on(Kernel { pid_namespaces: false, ..Kernel::probe() }, change)
+    }
+
+    /// With both ways to end a call's processes, or one where this machine has only one.
+    pub(crate) fn both_ways(change: impl Fn(&mut Settings)) -> Vec<Self> {
+        let mut yards = vec![Self::without_namespaces(&change)];
+        yards.extend(Kernel::probe().pid_namespaces.then(|| Self::new(&change)));
+        yards
+    }
+
+    fn on(kernel: Kernel, change: impl FnOnce(&mut Settings)) -> Self {
         let scratch = TempDir::new().unwrap();
         // Commands may run as another user, who has to get through.
         open_to_all(scratch.path());
@@ -60,7 +78,8 @@ impl Yard {
         settings.sandbox.scratch = scratch.path().to_owned();
         settings.sandbox.kill_grace_ms = 500;
         change(&mut settings);
-        Self { runner: Runner::new(settings).unwrap(), scratch }
+        let runner = Runner::with(settings, Arc::new(SystemLookup), kernel).unwrap();
+        Self { runner, scratch }
     }
 
     pub(crate) fn plain() -> Self {

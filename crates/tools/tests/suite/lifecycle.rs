@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 const LIMIT_MS: u64 = 700;
+/// For what ends by itself, also on a machine that has much else to do.
+const PATIENT_MS: u64 = 20_000;
 
 async fn sh(yard: &Yard, script: &str) -> Outcome {
     yard.run(&["sh", "-c", script], LIMIT_MS).await
@@ -19,7 +21,7 @@ async fn sh(yard: &Yard, script: &str) -> Outcome {
 
 #[tokio::test]
 async fn what_hangs_is_timed_out_whatever_it_does_about_signals() {
-    let yard = Yard::plain();
+    let yards = Yard::both_ways(|_| ());
     for script in [
         "sleep 1000",
         "trap '' TERM HUP INT; while :; do sleep 1000; done",
@@ -29,12 +31,11 @@ async fn what_hangs_is_timed_out_whatever_it_does_about_signals() {
         "cat > /dev/null; exec sleep 1000",
         "kill -STOP $$",
     ] {
-        let outcome = sh(&yard, script).await;
-        assert_eq!(
-            (outcome.status, code(&outcome), outcome.began),
-            (ResultStatus::Timeout, "timeout", true),
-            "{script}"
-        );
+        for yard in &yards {
+            let outcome = sh(yard, script).await;
+            let found = (outcome.status, code(&outcome), outcome.began);
+            assert_eq!(found, (ResultStatus::Timeout, "timeout", true), "{script}");
+        }
     }
 }
 
@@ -50,10 +51,8 @@ async fn what_a_command_leaves_in_the_background_ends_with_it() {
     let yard = Yard::plain();
     for script in ["sleep 1000 & echo done", "(sleep 1000 & sleep 1000 &) ; echo done", "nohup sleep 1000 & echo done"]
     {
-        let started = Instant::now();
-        let outcome = sh(&yard, script).await;
+        let outcome = yard.run(&["sh", "-c", script], PATIENT_MS).await;
         assert_eq!((outcome.status, text(&outcome).trim()), (ResultStatus::Success, "done"), "{script}");
-        assert!(started.elapsed() < Duration::from_millis(LIMIT_MS), "{script}");
     }
 }
 
@@ -72,26 +71,28 @@ async fn a_daemon_is_found_with_and_without_the_sandbox() {
         return;
     }
     for (mode, expected) in [(Mode::Required, "held"), (Mode::Off, "left")] {
-        let yard = Yard::new(|settings| settings.sandbox.sandbox = mode);
-        let outcome = yard.run(&[PYTHON, "-c", daemon], 5_000).await;
-        assert_eq!((outcome.status, text(&outcome).trim()), (ResultStatus::Success, expected), "{outcome:?}");
+        for yard in Yard::both_ways(|settings| settings.sandbox.sandbox = mode) {
+            let outcome = yard.run(&[PYTHON, "-c", daemon], PATIENT_MS).await;
+            assert_eq!((outcome.status, text(&outcome).trim()), (ResultStatus::Success, expected), "{outcome:?}");
+        }
     }
 }
 
 #[tokio::test]
 async fn a_fork_bomb_is_bounded_and_gone() {
-    // Root has no limit of processes in the kernel: there the watch does it all.
-    let yard = Yard::new(|settings| settings.sandbox.limits.processes = 20);
     let mut bombs = vec![vec!["sh", "-c", "f() { f | f & }; f; sleep 1000"], vec!["sh", "-c", "f() { f | f; }; f"]];
     if Path::new(PYTHON).exists() {
         bombs.push(vec![PYTHON, "-c", "import os\nwhile True:\n try: os.fork()\n except OSError: pass"]);
     }
-    for bomb in bombs {
-        let spec = Spec { side_effects: true, ..yard.spec(&bomb, 3_000) };
-        let outcome = yard.run_spec(spec).await;
-        // Unprivileged the kernel may end it first, as a failure of its own.
-        assert!(matches!(outcome.status, ResultStatus::Unknown | ResultStatus::Error), "{bomb:?} {outcome:?}");
-        assert!(matches!(code(&outcome), "process_limit" | "command_failed"), "{outcome:?}");
+    // Root has no limit of processes in the kernel: there the supervisor does it all.
+    for yard in Yard::both_ways(|settings| settings.sandbox.limits.processes = 20) {
+        for bomb in &bombs {
+            let spec = Spec { side_effects: true, ..yard.spec(bomb, 3_000) };
+            let outcome = yard.run_spec(spec).await;
+            // Unprivileged the kernel may end it first, as a failure of its own.
+            assert!(matches!(outcome.status, ResultStatus::Unknown | ResultStatus::Error), "{bomb:?} {outcome:?}");
+            assert!(matches!(code(&outcome), "process_limit" | "command_failed"), "{outcome:?}");
+        }
     }
 }
 
@@ -125,7 +126,8 @@ async fn a_killed_command_is_an_error_or_unknown_by_what_it_may_have_done() {
         ("sleep 1000", true, false, Timeout),
     ];
     for (script, side_effects, idempotent, expected) in cases {
-        let spec = Spec { side_effects, idempotent, ..yard.spec(&["sh", "-c", script], LIMIT_MS) };
+        let limit_ms = if expected == Timeout { LIMIT_MS } else { PATIENT_MS };
+        let spec = Spec { side_effects, idempotent, ..yard.spec(&["sh", "-c", script], limit_ms) };
         let outcome = yard.run_spec(spec).await;
         assert_eq!((outcome.status, outcome.began), (expected, true), "{script} {outcome:?}");
     }
@@ -133,9 +135,9 @@ async fn a_killed_command_is_an_error_or_unknown_by_what_it_may_have_done() {
 
 #[tokio::test]
 async fn cancelling_and_dropping_both_end_everything() {
-    let yard = Yard::plain();
     let script = "trap '' TERM; sleep 1000 & sleep 1000 & echo up >&2; wait; sleep 1000";
-    for dropped in [false, true] {
+    let yards = Yard::both_ways(|_| ());
+    for (yard, dropped) in yards.iter().flat_map(|yard| [(yard, false), (yard, true)]) {
         let (sink, mut progress) = Sink::channel(4);
         let cancel = CancellationToken::new();
         let one = call(tool(yard.spec(&["sh", "-c", script], 60_000)), json!({}));

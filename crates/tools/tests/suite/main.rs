@@ -1,6 +1,7 @@
 //! The crate from outside: everything that a runner promises, against real servers and processes.
 
 mod argument;
+mod bomb;
 mod builtin;
 mod command;
 mod egress;

@@ -3,34 +3,15 @@
 //!
 //! One transition: compare-and-set of a turn (state and epoch), one rune, the session's number.
 
-mod peer;
-mod writer;
-
 use anyhow::{Context, Result};
 use instar_store::{Options, Store};
+use instar_tests::pgbench::{Figure, SESSIONS, peer, writer};
 use sea_orm::{ConnectionTrait, DbBackend, Statement};
 use std::time::Duration;
 
-const SESSIONS: usize = 8_192;
 const CALLERS: [usize; 4] = [1, 8, 64, 256];
 const ROUNDS: usize = 3;
 const ROUND: Duration = Duration::from_secs(5);
-
-/// What one measurement gave.
-#[derive(Clone, Copy, Default)]
-struct Figure {
-    per_second: f64,
-    p50_us: f64,
-    p99_us: f64,
-    wal_bytes: f64,
-    transactions_per_transition: f64,
-}
-
-impl Figure {
-    fn best(self, other: Figure) -> Figure {
-        if other.per_second > self.per_second { other } else { self }
-    }
-}
 
 #[tokio::main]
 async fn main() -> Result<()> {

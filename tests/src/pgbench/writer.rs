@@ -1,6 +1,7 @@
 //! Our side: callers that wait for each transition before they ask for the next.
 
-use crate::Figure;
+use super::Figure;
+use crate::cast::{self, mv, system};
 use anyhow::{Result, bail};
 use futures::future::try_join_all;
 use instar_core::id::{AgentId, SessionId, TurnId};
@@ -10,19 +11,18 @@ use instar_core::rune::payload::TurnToolCallsReceived;
 use instar_core::rune::payload::TurnToolsFinished;
 use instar_store::entity::turn;
 use instar_store::{Answer, Change, Commit, Store};
-use instar_tests::cast::{self, mv, system};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) struct Cast {
+pub struct Cast {
     turns: Vec<(SessionId, TurnId, AtomicU64)>,
     moves: [Move; 2],
 }
 
 impl Cast {
     /// Twice as many as asked for: the first half is pgbench's, which keeps no track of states.
-    pub(crate) async fn make(store: &Store, sessions: usize) -> Result<Cast> {
+    pub async fn make(store: &Store, sessions: usize) -> Result<Cast> {
         let mut turns = Vec::with_capacity(sessions);
         for chunk in 0..2 * sessions / 256 {
             let made = (0..256).map(|i| one(store, (chunk * 256 + i) as u64));
@@ -39,7 +39,7 @@ impl Cast {
 }
 
 /// Ids that pgbench can compute from a number.
-pub(crate) fn id<T: From<uuid::Uuid>>(n: u64, tag: u64) -> T {
+pub fn id<T: From<uuid::Uuid>>(n: u64, tag: u64) -> T {
     T::from(uuid::Uuid::from_u64_pair(0x7000 | tag << 16, 0x8000_0000_0000_0000 | n))
 }
 
@@ -65,7 +65,7 @@ fn transition(cast: &Cast, n: usize) -> Result<Commit> {
     Ok(commit)
 }
 
-pub(crate) async fn run(store: &Store, cast: &Arc<Cast>, callers: usize, time: Duration) -> Result<(Figure, u64)> {
+pub async fn run(store: &Store, cast: &Arc<Cast>, callers: usize, time: Duration) -> Result<(Figure, u64)> {
     let transactions = store.writer_stats().transactions.load(Ordering::Relaxed);
     let start = Instant::now();
     let share = cast.turns.len() / callers;

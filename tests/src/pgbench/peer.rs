@@ -1,6 +1,6 @@
 //! pgbench with the same work as one prepared statement per commit.
 
-use crate::Figure;
+use super::Figure;
 use anyhow::{Context, Result, bail};
 use std::io::Write;
 use std::path::Path;
@@ -30,7 +30,7 @@ SELECT s.id, s.head_seq, gen_random_uuid(), 'turn.tool_calls_received', 'trn', t
 FROM s, t;
 "#;
 
-pub(crate) fn run(pgbench: &Path, url: &str, clients: usize, time: Duration, sessions: usize) -> Result<Figure> {
+pub fn run(pgbench: &Path, url: &str, clients: usize, time: Duration, sessions: usize) -> Result<Figure> {
     let mut script = tempfile::NamedTempFile::new()?;
     script.write_all(SCRIPT.as_bytes())?;
     let output = Command::new(pgbench)

@@ -1,0 +1,97 @@
+//! Agents and what may be asked of one.
+
+use crate::Rest;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::page::{Page, Query};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Agent {
+    pub id: String,
+    #[serde(default)]
+    pub session_id: String,
+    #[serde(default)]
+    pub name: String,
+    #[serde(default)]
+    pub role: Option<String>,
+    #[serde(default)]
+    pub model: String,
+    pub lifecycle: String,
+    pub drive: String,
+    /// Both in one word, for lists.
+    #[serde(default)]
+    pub badge: Option<String>,
+    #[serde(default)]
+    pub owner: Option<String>,
+    #[serde(default)]
+    pub nudge_count: i64,
+    #[serde(default)]
+    pub last_error: Option<String>,
+    #[serde(default)]
+    pub usage: Value,
+    #[serde(default)]
+    pub created_at: Option<DateTime<Utc>>,
+    #[serde(default)]
+    pub updated_at: Option<DateTime<Utc>>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NewAgent {
+    pub name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    pub model: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_prompt: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<String>,
+    /// `reactive` or `autonomous`.
+    #[serde(rename = "loop", default, skip_serializing_if = "Option::is_none")]
+    pub drive_loop: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Value>,
+    /// `full_access`, `auto` or `read_only`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval_mode: Option<String>,
+}
+
+impl Client {
+    pub async fn create_agent(&self, session: &str, new: &NewAgent) -> Result<Agent, ClientError> {
+        self.post(&["v1", "sessions", session, "agents"], new).await
+    }
+
+    /// Filters: `session`, `lifecycle`, `drive`.
+    pub async fn agents(&self, query: &Query) -> Result<Page<Agent>, ClientError> {
+        self.get(&["v1", "agents"], query).await
+    }
+
+    pub async fn agent(&self, id: &str) -> Result<Agent, ClientError> {
+        self.get(&["v1", "agents", id], &Query::new()).await
+    }
+
+    pub async fn configure_agent(&self, id: &str, changes: &Value) -> Result<Agent, ClientError> {
+        self.patch(&["v1", "agents", id], changes).await
+    }
+
+    pub async fn start_agent(&self, id: &str) -> Result<Agent, ClientError> {
+        self.post(&["v1", "agents", id, "start"], &json!({})).await
+    }
+
+    pub async fn stop_agent(&self, id: &str) -> Result<Agent, ClientError> {
+        self.post(&["v1", "agents", id, "stop"], &json!({})).await
+    }
+
+    pub async fn hold_agent(&self, id: &str) -> Result<Agent, ClientError> {
+        self.post(&["v1", "agents", id, "hold"], &json!({})).await
+    }
+
+    pub async fn terminate_agent(&self, id: &str, force: bool) -> Result<Agent, ClientError> {
+        let body = if force { json!({"force": true}) } else { json!({}) };
+        self.post(&["v1", "agents", id, "terminate"], &body).await
+    }
+}

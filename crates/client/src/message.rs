@@ -1,0 +1,89 @@
+//! Messages to an agent, and to all agents of a session.
+
+use crate::Rest;
+use crate::client::Client;
+use crate::error::ClientError;
+use crate::page::{Page, Query};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// What a message does to a turn under way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// It waits behind it.
+    #[default]
+    Queue,
+    /// It takes the place of the turn's rest.
+    Steer,
+    /// It ends the turn and is answered next.
+    Interrupt,
+}
+
+/// The server has it; the turn that answers is named unless one is under way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    pub message_id: String,
+    #[serde(default)]
+    pub turn_id: Option<String>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    pub id: String,
+    #[serde(default)]
+    pub agent_id: String,
+    #[serde(default)]
+    pub turn_id: Option<String>,
+    #[serde(default)]
+    pub role: String,
+    #[serde(default)]
+    pub content: Value,
+    #[serde(default)]
+    pub created_at: Option<DateTime<Utc>>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Broadcast {
+    pub content: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standing: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<DateTime<Utc>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Delivered {
+    #[serde(default)]
+    pub delivered: Vec<Value>,
+    #[serde(default)]
+    pub skipped: Vec<Skipped>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Skipped {
+    pub agent: String,
+    pub reason: String,
+}
+
+impl Client {
+    pub async fn send_message(&self, agent: &str, content: &str, mode: Mode) -> Result<Sent, ClientError> {
+        self.post(&["v1", "agents", agent, "messages"], &json!({"content": content, "mode": mode})).await
+    }
+
+    /// Filter: `query`.
+    pub async fn messages(&self, agent: &str, query: &Query) -> Result<Page<Message>, ClientError> {
+        self.get(&["v1", "agents", agent, "messages"], query).await
+    }
+
+    pub async fn broadcast(&self, session: &str, broadcast: &Broadcast) -> Result<Delivered, ClientError> {
+        self.post(&["v1", "sessions", session, "broadcasts"], broadcast).await
+    }
+}

@@ -1,0 +1,68 @@
+//! From a configuration to the parts that every service is built on.
+
+use crate::config::{Config, Role};
+use crate::drain::Drain;
+use crate::hub::Hub;
+use instar_bus::{Bus, BusError, Connection, Namespace, Options as BusOptions, SubjectError};
+use instar_core::rune::KINDS;
+use instar_store::{Options as StoreOptions, Store, StoreError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a service is given.
+#[derive(Clone)]
+pub struct Context {
+    pub config: Arc<Config>,
+    pub hub: Hub,
+    pub drain: Drain,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum BootError {
+    #[error("the database: {0}")]
+    Store(#[from] StoreError),
+    #[error("NATS: {0}")]
+    Bus(#[from] BusError),
+    #[error("nats.prefix: {0}")]
+    Prefix(#[from] SubjectError),
+    #[error("{0} is not set")]
+    Unset(&'static str),
+}
+
+impl Context {
+    /// Opens the store and joins the bus. The schema must be there.
+    pub async fn open(role: Role, config: Arc<Config>, drain: Drain) -> Result<Context, BootError> {
+        let database = &config.database;
+        let url = database.url.as_ref().ok_or(BootError::Unset("database.url"))?;
+        let store = Store::open(StoreOptions {
+            url: url.expose().to_owned(),
+            readers_max: database.readers_max,
+            writers: database.writers as usize,
+            acquire_timeout: Duration::from_millis(database.acquire_timeout_ms),
+            round_trip_max: Duration::from_millis(database.round_trip_max_ms),
+        })
+        .await?;
+        let bus = join(role, &config).await?;
+        Ok(Context { hub: Hub::new(store, bus), config, drain })
+    }
+}
+
+async fn join(role: Role, config: &Config) -> Result<Bus, BootError> {
+    let nats = &config.nats;
+    let space = Namespace::new(&nats.prefix, KINDS.iter().map(|kind| kind.token))?;
+    let options = BusOptions {
+        payload_bytes_max: nats.payload_bytes_max as usize,
+        publish_within: Duration::from_millis(nats.publish_timeout_ms),
+        ..BusOptions::default()
+    };
+    let Some(url) = &nats.url else { return Ok(Bus::local(space, options)) };
+    let connection = Connection {
+        within: Duration::from_millis(nats.connect_timeout_ms),
+        name: format!("instar-{role}"),
+        credentials_file: nats.credentials_file.clone(),
+        root_certificate_file: nats.root_certificate_file.clone(),
+        certificate_files: nats.certificate_file.clone().zip(nats.key_file.clone()),
+        ..Connection::new(url.expose())
+    };
+    Ok(Bus::connect(space, &connection, options).await?)
+}

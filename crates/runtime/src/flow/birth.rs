@@ -1,0 +1,175 @@
+//! A session and its agents come into being, as commits.
+//!
+//! There is no process to start for an agent: once its row says what it is made of, it is ready, so
+//! that both of its births are one commit. The first agent of a session is its root, and makes it
+//! active.
+
+use super::{FlowError, birth, step};
+use chrono::{DateTime, Utc};
+use instar_core::id::{AgentId, SessionId};
+use instar_core::machine::{By, Move, Phase, Refusal, agent_drive, agent_lifecycle, session as session_machine};
+use instar_core::rune::payload::{AgentReady, AgentSpawning, SessionActivated, SessionCreated};
+use instar_core::rune::{Actor, Draft};
+use instar_store::entity::{agent, session};
+use instar_store::{Change, Commit};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// What a session is made of.
+#[derive(Clone, Debug, Default)]
+pub struct NewSession {
+    pub namespace: String,
+    pub name: Option<String>,
+    pub config: Value,
+    pub budget: Value,
+}
+
+/// What an agent is made of.
+#[derive(Clone, Debug, Default)]
+pub struct NewAgent {
+    pub name: String,
+    pub role: String,
+    pub model: String,
+    /// The agent's `config` column: system_prompt, tools, loop, approval_mode, budget.
+    pub config: Value,
+    /// Names and patterns of the tools it may use.
+    pub tools: Vec<String>,
+    pub parent: Option<AgentId>,
+}
+
+/// A commit and the rows as they will be when it has landed.
+pub struct Born {
+    pub commit: Commit,
+    pub session: session::Model,
+    pub agent: Option<agent::Model>,
+}
+
+/// A session, with its root agent if one is given.
+pub fn open(
+    new: NewSession,
+    root: Option<NewAgent>,
+    actor: Actor,
+    traceparent: Option<String>,
+) -> Result<Born, FlowError> {
+    let id = SessionId::from(Uuid::now_v7());
+    let root_id = root.is_some().then(|| AgentId::from(Uuid::now_v7()));
+    let table = &session_machine::TABLE;
+    let mut births = vec![birth(table, "create_session", actor.by)?];
+    if root.is_some() {
+        births.push(step(table, births[0].to(), "agent_ready", By::System)?);
+    }
+    let mut commit = Commit::new(id, actor.clone()).traced(traceparent);
+    let at = commit.at();
+    let status = births.last().map_or("created", Move::to);
+    let mut row = session::Model {
+        id: id.uuid(),
+        namespace: new.namespace,
+        name: new.name,
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        head_seq: 0,
+        published_seq: 0,
+        sealed_seq: 0,
+        root_agent_id: root_id.map(AgentId::uuid),
+        config: object(new.config),
+        budget: object(new.budget),
+        created_at: at,
+        updated_at: at,
+    };
+    commit.bear(&session::TABLE, id, &births, row.clone());
+    let config = if row.config == json!({}) { Value::Null } else { row.config.clone() };
+    let told = SessionCreated { name: row.name.clone(), config, root_agent_id: root_id };
+    commit.rune(Draft::new(id, &told)?);
+    let mut agent = None;
+    row.head_seq = 1;
+    if let (Some(root), Some(root_id)) = (root, root_id) {
+        agent = Some(spawn(&mut commit, id, root_id, root, actor.by, at)?);
+        commit.rune(Draft::new(id, &SessionActivated { root_agent_id: Some(root_id) })?);
+        row.head_seq = 4;
+    }
+    Ok(Born { commit, session: row, agent })
+}
+
+/// An agent in a session that is open.
+pub fn join(
+    session: &session::Model,
+    new: NewAgent,
+    actor: Actor,
+    traceparent: Option<String>,
+) -> Result<Born, FlowError> {
+    let (id, session_id, table) = (AgentId::from(Uuid::now_v7()), SessionId::from(session.id), &session_machine::TABLE);
+    let closed = session.status == "closing" || table.phase(&session.status) != Some(Phase::Live);
+    let Some(state) = table.state(&session.status).filter(|_| !closed) else {
+        return Err(FlowError::Refused(Box::new(Refusal {
+            machine: agent_lifecycle::TABLE.name,
+            from: "none".into(),
+            event: "spawn".into(),
+            allowed: Vec::new(),
+            advice: format!("the session is {}: it takes no more agents", session.status),
+        })));
+    };
+    let mut commit = Commit::new(session_id, actor.clone()).traced(traceparent);
+    let at = commit.at();
+    let mut row = session.clone();
+    let agent = spawn(&mut commit, session_id, id, new, actor.by, at)?;
+    let first = session.status == "created" && session.root_agent_id.is_none();
+    let change = Change::entity(&session::TABLE, session_id);
+    if first {
+        let active = step(table, &session.status, "agent_ready", By::System)?;
+        commit.change(change.moving(active).set(session::Column::RootAgentId, id.uuid()));
+        commit.rune(Draft::new(session_id, &SessionActivated { root_agent_id: Some(id) })?);
+        row.status = active.to().into();
+        row.root_agent_id = Some(id.uuid());
+    } else {
+        commit.change(change.expecting("session", table.states[state as usize].token));
+    }
+    Ok(Born { commit, session: row, agent: Some(agent) })
+}
+
+fn spawn(
+    commit: &mut Commit,
+    session: SessionId,
+    id: AgentId,
+    new: NewAgent,
+    by: By,
+    at: DateTime<Utc>,
+) -> Result<agent::Model, FlowError> {
+    let spawned = birth(&agent_lifecycle::TABLE, "spawn", by)?;
+    let ready = step(&agent_lifecycle::TABLE, spawned.to(), "init_complete", By::System)?;
+    let drive = birth(&agent_drive::TABLE, "create", by)?;
+    let row = agent::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        name: new.name,
+        role: new.role,
+        model: new.model,
+        lifecycle: ready.to().into(),
+        drive: drive.to().into(),
+        epoch: 0,
+        version: 0,
+        owner: None,
+        parent_id: new.parent.map(AgentId::uuid),
+        nudge_count: 0,
+        last_error: None,
+        config: object(new.config),
+        usage: json!({}),
+        created_at: at,
+        updated_at: at,
+    };
+    commit.bear(&agent::TABLE, id, &[spawned, drive, ready], row.clone());
+    let told = AgentSpawning {
+        name: row.name.clone(),
+        role: row.role.clone(),
+        model: row.model.clone(),
+        parent_id: new.parent,
+        config: row.config.clone(),
+    };
+    commit.rune(Draft::new(id, &told)?.agent(id));
+    commit.rune(Draft::new(id, &AgentReady { tools: new.tools })?.agent(id));
+    Ok(row)
+}
+
+fn object(value: Value) -> Value {
+    if value.is_null() { json!({}) } else { value }
+}

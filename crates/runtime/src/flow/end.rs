@@ -1,0 +1,200 @@
+//! The end of a turn, as the worker that owns its agent writes it: turn and agent end it together,
+//! and input that waits gets the next turn in the same commit.
+
+use super::message::queue;
+use super::turn::{Spoken, begin, ids, said, used};
+use super::{FlowError, step};
+use instar_core::id::{MessageId, SessionId, TurnId, WorkerId};
+use instar_core::machine::{By, agent_drive, agent_lifecycle, turn as turn_machine};
+use instar_core::rune::Draft;
+use instar_core::rune::payload::{
+    AgentDriveErrored, AgentTerminated, TurnAssistantFinal, TurnCompleted, TurnError, TurnInterrupted,
+    TurnToolsFinished,
+};
+use instar_store::entity::{agent, message, turn};
+use instar_store::{Change, Commit};
+use serde_json::json;
+use uuid::Uuid;
+
+/// What an end is worked out from. `agent` as read before `waiting`: its version says whether a
+/// message came in between.
+#[derive(Clone, Copy)]
+pub struct Ending<'a> {
+    pub turn: &'a turn::Model,
+    pub agent: &'a agent::Model,
+    pub worker: WorkerId,
+    /// Steering messages first.
+    pub waiting: &'a [MessageId],
+}
+
+impl Ending<'_> {
+    fn begin(&self) -> Commit {
+        begin(self.turn, self.worker, self.turn.epoch)
+    }
+
+    fn tell(&self, commit: &mut Commit, draft: Draft) {
+        let (agent, turn) = ids(self.turn);
+        commit.rune(draft.agent(agent).turn(turn));
+    }
+
+    /// The turn's row at its end; the version: a control that came in meanwhile is seen first.
+    fn turn(&self, event: &str, at: chrono::DateTime<chrono::Utc>) -> Result<Change, FlowError> {
+        let ended = step(&turn_machine::TABLE, &self.turn.status, event, By::System)?;
+        Ok(Change::entity(&turn::TABLE, ids(self.turn).1)
+            .moving(ended)
+            .epoch(self.turn.epoch)
+            .version(self.turn.version)
+            .set(turn::Column::EndedAt, at))
+    }
+
+    fn agent(&self, event: &str) -> Result<Change, FlowError> {
+        let idle = step(&agent_lifecycle::TABLE, &self.agent.lifecycle, event, By::System)?;
+        let change = Change::entity(&agent::TABLE, ids(self.turn).0);
+        Ok(change.moving(idle).epoch(self.turn.epoch).version(self.agent.version))
+    }
+
+    /// The turn after this one, if messages wait.
+    fn next(&self, commit: &mut Commit) -> Result<Option<TurnId>, FlowError> {
+        if self.waiting.is_empty() {
+            return Ok(None);
+        }
+        let (session, (agent, _)) = (SessionId::from(self.turn.session_id), ids(self.turn));
+        let id = TurnId::from(Uuid::now_v7());
+        for message in self.waiting {
+            commit.change(Change::new(&message::TABLE, message.uuid()).set(message::Column::TurnId, id.uuid()));
+        }
+        queue(commit, session, agent, id, self.waiting.to_vec(), "user", self.turn.traceparent.clone())?;
+        Ok(Some(id))
+    }
+}
+
+/// The answer is complete.
+pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<TurnId>), FlowError> {
+    let turn = ending.turn;
+    let (_, turn_id) = ids(turn);
+    let mut commit = ending.begin();
+    let usage = used(turn, spoken.usage);
+    let change = ending
+        .turn("response_done", commit.at())?
+        .set(turn::Column::Iterations, turn.iterations + 1)
+        .set(turn::Column::Output, spoken.text.clone())
+        .set(turn::Column::Usage, usage.clone());
+    commit.change(change);
+    said(&mut commit, turn, turn.iterations + 1, spoken);
+    let told = TurnAssistantFinal { content: spoken.text.clone(), reasoning: spoken.reasoning.clone() };
+    ending.tell(&mut commit, Draft::new(turn_id, &told)?);
+    commit.change(ending.agent("turn_completed")?);
+    let told = TurnCompleted {
+        usage: serde_json::from_value(usage)?,
+        final_output: None,
+        finish_reason: Some("stop".into()),
+        iterations: turn.iterations + 1,
+    };
+    ending.tell(&mut commit, Draft::new(turn_id, &told)?);
+    let next = ending.next(&mut commit)?;
+    Ok((commit, next))
+}
+
+/// Every call has its result and no provider call may follow.
+pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>), FlowError> {
+    let turn = ending.turn;
+    let (_, turn_id) = ids(turn);
+    if turn.open_calls > 0 {
+        return Err(FlowError::Open(turn.open_calls));
+    }
+    let mut commit = ending.begin();
+    commit.change(ending.turn("tools_finished_last", commit.at())?);
+    ending.tell(&mut commit, Draft::new(turn_id, &TurnToolsFinished { results: vec![] })?);
+    commit.change(ending.agent("turn_completed")?);
+    let told = TurnCompleted {
+        usage: serde_json::from_value(used(turn, Default::default()))?,
+        final_output: None,
+        finish_reason: Some("provider_calls_max".into()),
+        iterations: turn.iterations,
+    };
+    ending.tell(&mut commit, Draft::new(turn_id, &told)?);
+    let next = ending.next(&mut commit)?;
+    Ok((commit, next))
+}
+
+/// Whether an error also stops the agent's own drive, so that a person looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fatal {
+    No,
+    Drive,
+}
+
+/// The turn cannot go on. Its agent can, unless the error is fatal to its drive.
+pub fn fail(
+    ending: Ending<'_>,
+    event: &str,
+    error_type: &str,
+    why: &str,
+    partial: &Spoken,
+    fatal: Fatal,
+) -> Result<(Commit, Option<TurnId>), FlowError> {
+    let (agent_id, turn_id) = ids(ending.turn);
+    let mut commit = ending.begin();
+    let error = json!({"error_type": error_type, "message": why});
+    commit.change(ending.turn(event, commit.at())?.set(turn::Column::Error, error));
+    said(&mut commit, ending.turn, ending.turn.iterations + 1, partial);
+    let mut agent = ending.agent("turn_error")?;
+    let partial_output = (!partial.text.is_empty()).then(|| partial.text.clone());
+    let told = TurnError { error_type: error_type.into(), message: why.into(), partial_output };
+    ending.tell(&mut commit, Draft::new(turn_id, &told)?);
+    if fatal == Fatal::Drive && ending.agent.drive == "running" {
+        agent = agent
+            .moving(step(&agent_drive::TABLE, "running", "execution_error", By::System)?)
+            .set(agent::Column::LastError, why.to_owned());
+        let told = AgentDriveErrored { last_error: why.into(), error_type: Some(error_type.into()) };
+        commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
+        commit.change(agent);
+        // What waits goes on waiting: an errored agent takes no turn until it is relaunched.
+        return Ok((commit, None));
+    }
+    commit.change(agent);
+    let next = ending.next(&mut commit)?;
+    Ok((commit, next))
+}
+
+/// A control takes effect. `kill`: the agent was asked to end after its turn.
+pub fn interrupt(
+    ending: Ending<'_>,
+    event: &str,
+    reason: &str,
+    partial: &Spoken,
+    kill: bool,
+) -> Result<(Commit, Option<TurnId>), FlowError> {
+    let (agent_id, turn_id) = ids(ending.turn);
+    if ending.turn.open_calls > 0 {
+        return Err(FlowError::Open(ending.turn.open_calls));
+    }
+    let mut commit = ending.begin();
+    let usage = used(ending.turn, partial.usage);
+    let mut change = ending.turn(event, commit.at())?.set(turn::Column::Usage, usage);
+    if !partial.text.is_empty() {
+        change = change.set(turn::Column::Output, partial.text.clone());
+    }
+    commit.change(change);
+    said(&mut commit, ending.turn, ending.turn.iterations + 1, partial);
+    let mut agent = ending.agent("turn_interrupted")?;
+    let told = TurnInterrupted {
+        reason: reason.into(),
+        partial_output: (!partial.text.is_empty()).then(|| partial.text.clone()),
+        forced: event == "interrupt_timeout",
+    };
+    ending.tell(&mut commit, Draft::new(turn_id, &told)?);
+    if kill {
+        agent = agent.moving(step(&agent_lifecycle::TABLE, "idle", "kill", By::System)?);
+        if ending.agent.drive == "running" {
+            agent = agent.moving(step(&agent_drive::TABLE, "running", "lifecycle_terminated", By::System)?);
+        }
+        let told = AgentTerminated { reason: reason.into(), stats: json!(null) };
+        commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
+        commit.change(agent.set(agent::Column::Owner, None::<Uuid>));
+        return Ok((commit, None));
+    }
+    commit.change(agent);
+    let next = ending.next(&mut commit)?;
+    Ok((commit, next))
+}

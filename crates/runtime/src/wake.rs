@@ -1,0 +1,171 @@
+//! Hints: this turn or call can be taken up now. Never awaited, never needed: whoever gets one
+//! decides by the row, and the scheduler finds what nobody was told of.
+
+use crate::hub::Hub;
+use instar_bus::message::{Control, Delta, Live, Progress, WorkTool, WorkTurn, control, live};
+use instar_bus::{BusError, Stamp};
+use instar_core::id::{AgentId, CallId, SessionId, TurnId, WorkerId};
+use instar_core::rune::Rune;
+use instar_store::entity::{tool_call, turn};
+use uuid::Uuid;
+
+/// The lane that workers without a lane of their own serve.
+pub const LANE: &str = "default";
+/// The class of runner that has every kind of tool.
+pub const CLASS: &str = "default";
+
+/// A turn that somebody can take up.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready<'a> {
+    pub session: SessionId,
+    pub agent: AgentId,
+    pub turn: TurnId,
+    pub epoch: i64,
+    pub reason: &'a str,
+}
+
+impl<'a> Ready<'a> {
+    pub fn of(turn: &turn::Model, reason: &'a str) -> Ready<'a> {
+        Ready {
+            session: SessionId::from(turn.session_id),
+            agent: AgentId::from(turn.agent_id),
+            turn: TurnId::from(turn.id),
+            epoch: turn.epoch,
+            reason,
+        }
+    }
+}
+
+/// A call that a runner can start.
+#[derive(Clone, Copy, Debug)]
+pub struct Startable {
+    pub session: SessionId,
+    pub turn: Option<TurnId>,
+    pub call: CallId,
+    /// Who waits for its result, if the sender knows.
+    pub owner: Option<WorkerId>,
+}
+
+impl Hub {
+    /// Tells the agent's owner if it lives, else any worker.
+    pub fn wake_turn(&self, ready: Ready<'_>, owner: Option<Uuid>, traceparent: Option<&str>) {
+        let owner = owner.map(WorkerId::from).filter(|owner| self.live().has(*owner));
+        let message = WorkTurn {
+            session_id: ready.session.to_string(),
+            agent_id: ready.agent.to_string(),
+            turn_id: ready.turn.to_string(),
+            reason: ready.reason.to_owned(),
+            epoch: ready.epoch,
+        };
+        let space = self.bus().space();
+        let subject = match owner {
+            Some(owner) => space.owner_turn(&owner.to_string()),
+            None => space.work_turn(LANE),
+        };
+        // A new id each time: a hint that is repeated on purpose must not be taken for a duplicate.
+        let id = Uuid::now_v7().simple().to_string();
+        let stamp = Stamp::new(&id).trace(traceparent.unwrap_or_default());
+        let sent =
+            subject.map_err(BusError::from).and_then(|subject| self.bus().publish_soon(&subject, &message, stamp));
+        if let Err(error) = sent {
+            tracing::debug!(turn = %ready.turn, %error, "nobody was told of the turn; a sweep will find it");
+        }
+    }
+
+    /// Tells the runners of a call that may start.
+    /// `again`: somebody may have begun it before.
+    pub fn wake_call(&self, call: Startable, again: bool, traceparent: Option<&str>) {
+        let message = WorkTool {
+            session_id: call.session.to_string(),
+            turn_id: call.turn.map(|t| t.to_string()).unwrap_or_default(),
+            call_id: call.call.to_string(),
+            class: CLASS.to_owned(),
+            epoch: 0,
+            again,
+            owner: call.owner.map(|owner| owner.to_string()).unwrap_or_default(),
+        };
+        let id = Uuid::now_v7().simple().to_string();
+        let stamp = Stamp::new(&id).trace(traceparent.unwrap_or_default());
+        let subject = self.bus().space().work_tool(CLASS).map_err(BusError::from);
+        if let Err(error) = subject.and_then(|subject| self.bus().publish_soon(&subject, &message, stamp)) {
+            tracing::debug!(call = %call.call, %error, "nobody was told of the call; a sweep will find it");
+        }
+    }
+
+    pub fn wake_call_row(&self, call: &tool_call::Model, again: bool) {
+        let (session, turn) = (SessionId::from(call.session_id), call.turn_id.map(TurnId::from));
+        let startable = Startable { session, turn, call: CallId::from(call.id), owner: None };
+        self.wake_call(startable, again, call.traceparent.as_deref());
+    }
+
+    /// Shortens the wait of a control that is in the row already.
+    pub fn tell_agent(
+        &self,
+        session: SessionId,
+        agent: AgentId,
+        turn: Option<TurnId>,
+        action: control::Action,
+        why: &str,
+    ) {
+        let message = Control {
+            session_id: session.to_string(),
+            agent_id: agent.to_string(),
+            turn_id: turn.map(|t| t.to_string()).unwrap_or_default(),
+            action: action.into(),
+            reason: why.to_owned(),
+        };
+        let topic = self.bus().space().control(&agent.to_string()).map_err(BusError::from);
+        if let Err(error) = topic.and_then(|topic| self.bus().cast(&topic, &message)) {
+            tracing::debug!(%agent, %error, "the agent's worker was not told; it looks at the row");
+        }
+    }
+
+    /// A piece of an answer, for whoever listens now.
+    pub fn cast_delta(&self, delta: Delta) {
+        let session = delta.session_id.clone();
+        self.cast_live(&session, Live { event: Some(live::Event::Delta(delta)) });
+    }
+
+    pub fn cast_progress(&self, progress: Progress) {
+        let session = progress.session_id.clone();
+        self.cast_live(&session, Live { event: Some(live::Event::Progress(progress)) });
+    }
+
+    fn cast_live(&self, session: &str, message: Live) {
+        let topic = self.bus().space().delta(session).map_err(BusError::from);
+        if let Err(error) = topic.and_then(|topic| self.bus().cast(&topic, &message)) {
+            tracing::trace!(session, %error, "a live message went nowhere");
+        }
+    }
+
+    /// What a landed command makes ready: calls to run, turns to take up, workers to tell.
+    pub fn follow(&self, runes: &[Rune]) {
+        for rune in runes {
+            let (session, agent, turn) = (rune.session_id, rune.agent_id, rune.turn_id);
+            match rune.kind.as_str() {
+                "tool.approved" | "tool.reclaimed" => {
+                    let again = rune.kind == "tool.reclaimed";
+                    let call = CallId::from(rune.entity.id);
+                    self.wake_call(Startable { session, turn, call, owner: None }, again, rune.traceparent.as_deref());
+                }
+                "turn.queued" | "tool.result" | "turn.recovered" | "turn.control_requested" => {
+                    let (Some(agent), Some(turn)) = (agent, turn) else { continue };
+                    match rune.kind.as_str() {
+                        "turn.control_requested" => {
+                            self.tell_agent(session, agent, Some(turn), control::Action::Interrupt, "control");
+                        }
+                        "tool.result" => self.tell_agent(session, agent, Some(turn), control::Action::Cancel, "result"),
+                        _ => {}
+                    }
+                    let ready = Ready { session, agent, turn, epoch: 0, reason: &rune.kind };
+                    self.wake_turn(ready, None, rune.traceparent.as_deref());
+                }
+                "turn.interrupted" | "turn.error" => {
+                    let (Some(agent), Some(turn)) = (agent, turn) else { continue };
+                    self.tell_agent(session, agent, Some(turn), control::Action::Cancel, "ended");
+                }
+                _ => {}
+            }
+        }
+    }
+}

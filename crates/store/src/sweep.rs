@@ -1,0 +1,118 @@
+//! What nobody takes care of, found by its state: the scheduler's way to whatever a hint did not
+//! reach. Each look is bounded and goes by the partial indexes over live rows.
+
+use crate::connect::Store;
+use crate::entity::{tool_call, turn, worker};
+use crate::error::StoreError;
+use chrono::{DateTime, Utc};
+use instar_core::id::{AgentId, SessionId};
+use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, FromQueryResult, QueryFilter, QueryResult, Statement, Value};
+use std::time::Duration;
+
+/// A turn that somebody should take up, with the worker that last had its agent.
+#[derive(Clone, Debug)]
+pub struct Due {
+    pub turn: turn::Model,
+    pub owner: Option<uuid::Uuid>,
+}
+
+impl Store {
+    async fn sweep(&self, sql: &str, values: Vec<Value>) -> Result<Vec<QueryResult>, StoreError> {
+        Ok(self.db.query_all_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?)
+    }
+
+    fn dues(rows: &[QueryResult]) -> Result<Vec<Due>, StoreError> {
+        let read = |row: &QueryResult| {
+            Ok(Due { turn: turn::Model::from_query_result(row, "")?, owner: row.try_get("", "agent_owner")? })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// Streaming turns whose owner is gone, and those whose wait for the provider is over.
+    pub async fn ownerless_turns(&self, limit: u64) -> Result<Vec<Due>, StoreError> {
+        let sql = "SELECT t.*, a.owner AS agent_owner FROM turns t JOIN agents a ON a.id = t.agent_id \
+                   LEFT JOIN workers w ON w.id = a.owner AND w.lease_until > $1 \
+                   WHERE t.ended_at IS NULL AND t.status = 'streaming' AND w.id IS NULL ORDER BY t.id LIMIT $2";
+        let now = self.now().await?;
+        let rows = self.sweep(sql, vec![now.into(), (limit as i64).into()]).await?;
+        let waits = |due: &Due| {
+            let wait = due.turn.control.as_ref().filter(|control| control["action"] == "wait");
+            let until = wait.and_then(|control| control["until"].as_str()?.parse::<DateTime<Utc>>().ok());
+            until.is_some_and(|until| until > now)
+        };
+        Ok(Self::dues(&rows)?.into_iter().filter(|due| !waits(due)).collect())
+    }
+
+    /// Turns that could go on and have not since `before`: queued ones whose session and agent are
+    /// free, those whose last call has its result, and those of which something was asked.
+    pub async fn idle_turns(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<Due>, StoreError> {
+        let sql = "SELECT t.*, a.owner AS agent_owner FROM turns t JOIN agents a ON a.id = t.agent_id \
+                   JOIN sessions s ON s.id = t.session_id WHERE t.ended_at IS NULL AND t.updated_at < $1 AND ( \
+                   (t.status = 'queued' AND s.status = 'active' AND a.lifecycle = 'idle' AND a.drive = 'running') \
+                   OR (t.status = 'tool_executing' AND (t.open_calls = 0 OR t.control IS NOT NULL))) \
+                   ORDER BY t.id LIMIT $2";
+        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
+        Self::dues(&rows)
+    }
+
+    /// Turns past their deadline that no worker will end: parked ones that wait for no person, and
+    /// streaming ones that were due `grace` ago.
+    pub async fn overdue_turns(&self, grace: Duration, limit: u64) -> Result<Vec<turn::Model>, StoreError> {
+        let sql = "SELECT t.* FROM turns t WHERE t.ended_at IS NULL AND ( \
+                   (t.status = 'tool_executing' AND t.deadline_at < $1 AND NOT EXISTS (SELECT 1 FROM tool_calls c \
+                   WHERE c.turn_id = t.id AND c.status = 'awaiting_approval')) \
+                   OR (t.status = 'streaming' AND t.deadline_at < $2)) ORDER BY t.id LIMIT $3";
+        let now = self.now().await?;
+        let late = now - chrono::Duration::from_std(grace).unwrap_or_default();
+        let rows = self.sweep(sql, vec![now.into(), late.into(), (limit as i64).into()]).await?;
+        rows.iter().map(|row| Ok(turn::Model::from_query_result(row, "")?)).collect()
+    }
+
+    /// Calls whose runner is gone.
+    pub async fn orphaned_calls(&self, limit: u64) -> Result<Vec<tool_call::Model>, StoreError> {
+        let sql = "SELECT c.* FROM tool_calls c LEFT JOIN workers w ON w.id = c.owner AND w.lease_until > $1 \
+                   WHERE c.ended_at IS NULL AND c.status = 'executing' AND c.owner IS NOT NULL AND w.id IS NULL \
+                   ORDER BY c.id LIMIT $2";
+        let rows = self.sweep(sql, vec![self.now().await?.into(), (limit as i64).into()]).await?;
+        rows.iter().map(|row| Ok(tool_call::Model::from_query_result(row, "")?)).collect()
+    }
+
+    /// Calls that could run and that nobody has begun since `before`.
+    pub async fn idle_calls(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<tool_call::Model>, StoreError> {
+        let sql = "SELECT c.* FROM tool_calls c WHERE c.ended_at IS NULL AND c.status = 'executing' \
+                   AND c.owner IS NULL AND c.updated_at < $1 ORDER BY c.id LIMIT $2";
+        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
+        rows.iter().map(|row| Ok(tool_call::Model::from_query_result(row, "")?)).collect()
+    }
+
+    /// Free agents with messages that no turn has taken up since `before`.
+    pub async fn waited_for_agents(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<AgentId>, StoreError> {
+        let sql = "SELECT DISTINCT a.id FROM messages m JOIN agents a ON a.id = m.agent_id \
+                   WHERE m.turn_id IS NULL AND m.created_at < $1 AND a.lifecycle = 'idle' AND a.drive = 'running' \
+                   AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.agent_id = a.id AND t.ended_at IS NULL) LIMIT $2";
+        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
+        rows.iter().map(|row| Ok(AgentId::from(row.try_get_by_index::<uuid::Uuid>(0)?))).collect()
+    }
+
+    /// Sessions in this state, least recently changed first.
+    pub async fn sessions_in(&self, status: &str, limit: u64) -> Result<Vec<(SessionId, DateTime<Utc>)>, StoreError> {
+        let sql = "SELECT id, updated_at FROM sessions WHERE status = $1 ORDER BY updated_at LIMIT $2";
+        let rows = self.sweep(sql, vec![status.into(), (limit as i64).into()]).await?;
+        let read =
+            |row: &QueryResult| Ok((SessionId::from(row.try_get_by_index::<uuid::Uuid>(0)?), row.try_get_by_index(1)?));
+        rows.iter().map(read).collect()
+    }
+
+    /// Sessions with runes that no seal covers yet.
+    pub async fn unsealed_sessions(&self, limit: u64) -> Result<Vec<SessionId>, StoreError> {
+        let sql = "SELECT id FROM sessions WHERE sealed_seq < head_seq ORDER BY updated_at LIMIT $1";
+        let rows = self.sweep(sql, vec![(limit as i64).into()]).await?;
+        rows.iter().map(|row| Ok(SessionId::from(row.try_get_by_index::<uuid::Uuid>(0)?))).collect()
+    }
+
+    /// Forgets processes whose lease ran out before `before`. Says how many.
+    pub async fn forget_workers(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let gone = worker::Entity::delete_many().filter(worker::Column::LeaseUntil.lt(before)).exec(&self.db).await?;
+        Ok(gone.rows_affected)
+    }
+}

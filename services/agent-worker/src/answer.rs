@@ -1,0 +1,171 @@
+//! What the provider said becomes a commit: calls to make, an end, or a reason to wait.
+
+use crate::held::{Held, control};
+use crate::judge;
+use crate::stream::{Said, usage};
+use crate::turn::{Ending, end};
+use crate::worker::Worker;
+use anyhow::Result;
+use chrono::{DateTime, Duration, Utc};
+use instar_model::{Class, ModelError, Response};
+use instar_runtime::flow::{self, Asked, Fatal, Spoken};
+use instar_runtime::order::{self, Slot};
+use instar_runtime::{Insisted, Ready, Startable};
+use instar_store::Answer;
+
+/// Waits up to this long are sat out; longer ones are a row and a timer.
+const SIT_OUT_MAX: Duration = Duration::seconds(2);
+const RETRIES_MAX: u32 = 3;
+/// How often a turn may wait for its provider before it gives up.
+const WAITS_MAX: i64 = 20;
+
+pub(crate) enum Next {
+    /// Call the provider once more.
+    Again,
+    Over,
+}
+
+pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Result<Next> {
+    match said {
+        Said::Lost => {}
+        Said::Whole(response) if response.tool_calls.is_empty() => {
+            count(&response, held);
+            end(worker, held, Ending::Complete(spoken(response))).await?;
+        }
+        Said::Whole(response) => {
+            count(&response, held);
+            calls(worker, held, response).await?;
+        }
+        Said::Cut { event, partial } => end(worker, held, Ending::Interrupted { event, partial }).await?,
+        Said::Late { partial } => {
+            let why = "the turn took longer than it may".to_owned();
+            let ending = Ending::Failed { event: "turn_deadline", kind: "deadline", why, partial, fatal: Fatal::Drive };
+            end(worker, held, ending).await?;
+        }
+        Said::Drained { partial } => hand_back(worker, held, &partial).await?,
+        Said::Failed { error, partial } => return failed(worker, held, error, partial).await,
+    }
+    Ok(Next::Over)
+}
+
+fn count(response: &Response, held: &Held) {
+    let used = usage(response.usage);
+    let model = held.agent.model.clone();
+    metrics::counter!("gen_ai.client.token.usage", "gen_ai.token.type" => "input", "model" => model.clone())
+        .increment(used.input_tokens);
+    metrics::counter!("gen_ai.client.token.usage", "gen_ai.token.type" => "output", "model" => model)
+        .increment(used.output_tokens);
+}
+
+fn spoken(response: Response) -> Spoken {
+    let silent = response.text.is_empty() && response.tool_calls.is_empty();
+    let blocks = (!response.provider_blocks.is_empty()).then(|| serde_json::json!(response.provider_blocks));
+    Spoken {
+        text: if silent && response.reasoning.is_empty() { "(no response)".into() } else { response.text },
+        reasoning: (!response.reasoning.is_empty()).then_some(response.reasoning),
+        blocks,
+        usage: usage(response.usage),
+    }
+}
+
+async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<()> {
+    let wait = worker.config.approval_timeout_ms;
+    let wait = (wait > 0).then(|| Duration::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX / 2)));
+    let asked: Vec<Asked> =
+        response.tool_calls.iter().map(|call| judge::judge(&worker.tools, &held.agent, call, wait)).collect();
+    let spoken = spoken(response);
+    let turn = held.turn.clone();
+    let answer = worker.hub.insist(&worker.lost, || flow::calls(&turn, worker.id, &spoken, asked.clone())).await;
+    match answer {
+        Ok(Answer::Moved(_)) => {}
+        // A control came in, or the turn is somebody else's.
+        Ok(_) => return overtaken(worker, held, spoken).await,
+        Err(Insisted::Ended) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    }
+    wake(worker, held, &asked);
+    Ok(())
+}
+
+async fn overtaken(worker: &Worker, held: &mut Held, partial: Spoken) -> Result<()> {
+    let Some(scene) = worker.hub.store().scene(held.turn_id()).await? else { return Ok(()) };
+    if scene.turn.epoch != held.turn.epoch || scene.turn.status != held.turn.status {
+        tracing::info!(turn = %held.turn_id(), "the turn is no longer ours; nothing was written");
+        return Ok(());
+    }
+    (held.turn, held.agent, held.waiting) = (scene.turn, scene.agent, true);
+    let event = match control(&held.turn) {
+        Some(("steer", _)) => "steer",
+        _ => "interrupt",
+    };
+    end(worker, held, Ending::Interrupted { event, partial }).await
+}
+
+/// Tells the runners of what may start; if nothing may, because nothing is open, the turn goes on.
+fn wake(worker: &Worker, held: &Held, asked: &[Asked]) {
+    let parallel = |name: &str| worker.tools.get(name).is_some_and(|tool| tool.spec().parallel_safe());
+    let ready = |a: &Asked| !matches!(a.verdict, flow::Verdict::Ask { .. });
+    let slots = asked.iter().map(|a| Slot { name: &a.name, open: a.is_open(), ready: ready(a) });
+    let trace = held.turn.traceparent.as_deref();
+    for at in order::startable(slots, parallel) {
+        let (session, turn, call) = (held.session_id(), Some(held.turn_id()), asked[at].id);
+        worker.hub.wake_call(Startable { session, turn, call, owner: Some(worker.id) }, false, trace);
+    }
+    if !asked.iter().any(Asked::is_open) {
+        worker.hub.wake_turn(Ready::of(&held.turn, "tools_finished"), held.agent.owner, trace);
+    }
+}
+
+async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<()> {
+    let turn = held.turn.clone();
+    let answer = worker.hub.insist(&worker.lost, || flow::hand_back(&turn, worker.id, &partial.text, 0)).await;
+    match answer {
+        Ok(Answer::Moved(_)) => {
+            tracing::info!(turn = %held.turn_id(), "handed back");
+            worker.hub.wake_turn(Ready::of(&held.turn, "handed_back"), None, held.turn.traceparent.as_deref());
+            Ok(())
+        }
+        Ok(_) | Err(Insisted::Ended) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Spoken) -> Result<Next> {
+    tracing::info!(turn = %held.turn_id(), class = error.class.as_str(), %error.message, "the provider call failed");
+    let now = Utc::now();
+    let at = error.retry_at_ms.and_then(DateTime::from_timestamp_millis);
+    if error.retryable() {
+        let wait = at.map_or_else(Duration::zero, |at| at - now);
+        if wait <= SIT_OUT_MAX && held.retries < RETRIES_MAX {
+            held.retries += 1;
+            let wait = wait.max(Duration::milliseconds(100 << held.retries));
+            tokio::time::sleep(wait.to_std().unwrap_or_default()).await;
+            return Ok(Next::Again);
+        }
+        if flow::waits(&held.turn) < WAITS_MAX {
+            let until = at.unwrap_or(now).max(now + SIT_OUT_MAX);
+            return park(worker, held, until, &error, partial).await;
+        }
+    }
+    let refused = matches!(error.status, Some(401 | 403)) || error.class == Class::QuotaExhausted;
+    let fatal = if refused { Fatal::Drive } else { Fatal::No };
+    let (kind, why) = (error.class.as_str(), error.message.clone());
+    end(worker, held, Ending::Failed { event: "stream_error", kind, why, partial, fatal }).await?;
+    Ok(Next::Over)
+}
+
+async fn park(
+    worker: &Worker,
+    held: &mut Held,
+    until: DateTime<Utc>,
+    error: &ModelError,
+    partial: Spoken,
+) -> Result<Next> {
+    let turn = held.turn.clone();
+    let (class, why) = (error.class.as_str(), error.message.as_str());
+    match worker.hub.insist(&worker.lost, || flow::park(&turn, worker.id, until, class, why)).await {
+        Ok(Answer::Moved(_)) | Err(Insisted::Ended) => Ok(Next::Over),
+        Ok(_) => overtaken(worker, held, partial).await.map(|()| Next::Over),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,109 @@
+//! A turn in hand: its rows as this worker knows them to be.
+//!
+//! Nobody else may write them under this epoch, so that what this worker wrote can be counted along
+//! instead of being read again. Where somebody did (a control, a message), the version says so.
+
+use crate::control::Flight;
+use instar_core::id::{AgentId, SessionId, TurnId};
+use instar_model::{EventStream, ModelError};
+use instar_store::Scene;
+use instar_store::entity::{agent, message, tool_call, turn};
+
+/// A stream is used by one task at a time; the lock only says so to the compiler.
+pub(crate) type Opening = std::sync::Mutex<Option<Result<EventStream, ModelError>>>;
+
+pub(crate) struct Held {
+    pub(crate) flight: Flight,
+    pub(crate) turn: turn::Model,
+    pub(crate) agent: agent::Model,
+    /// What was said, in order; of this turn and before.
+    pub(crate) transcript: Vec<message::Model>,
+    pub(crate) calls: Vec<tool_call::Model>,
+    /// A provider call that was begun beside the commit that records it.
+    pub(crate) opening: Opening,
+    /// Messages waited when the rows were read.
+    pub(crate) waiting: bool,
+    /// Pieces of the answer sent out.
+    pub(crate) deltas: u64,
+    /// Provider calls in a row that failed and were made again.
+    pub(crate) retries: u32,
+}
+
+impl Held {
+    pub(crate) fn new(
+        flight: Flight,
+        scene: Scene,
+        transcript: Vec<message::Model>,
+        calls: Vec<tool_call::Model>,
+    ) -> Held {
+        let waiting = scene.waiting > 0;
+        let (turn, agent) = (scene.turn, scene.agent);
+        Held { flight, turn, agent, transcript, calls, opening: Opening::default(), waiting, deltas: 0, retries: 0 }
+    }
+
+    pub(crate) fn turn_id(&self) -> TurnId {
+        TurnId::from(self.turn.id)
+    }
+
+    pub(crate) fn agent_id(&self) -> AgentId {
+        AgentId::from(self.agent.id)
+    }
+
+    pub(crate) fn session_id(&self) -> SessionId {
+        SessionId::from(self.turn.session_id)
+    }
+
+    /// The claim landed: agent and turn were each written once, under a new epoch.
+    pub(crate) fn claimed(
+        &mut self,
+        worker: uuid::Uuid,
+        waiting: &[instar_core::id::MessageId],
+        deadline: chrono::Duration,
+    ) {
+        self.agent.epoch += 1;
+        self.agent.version += 1;
+        self.agent.lifecycle = "running_turn".into();
+        self.agent.owner = Some(worker);
+        self.turn.epoch = self.agent.epoch;
+        self.turn.version += 1;
+        self.turn.status = "streaming".into();
+        self.turn.attempts += 1;
+        self.turn.deadline_at = Some(chrono::Utc::now() + deadline);
+        for message in self.transcript.iter_mut().filter(|m| waiting.iter().any(|id| id.uuid() == m.id)) {
+            message.turn_id = Some(self.turn.id);
+        }
+        self.transcript.retain(|m| m.turn_id.is_some());
+        self.waiting = false;
+    }
+
+    /// A recovery landed.
+    pub(crate) fn recovered(&mut self, worker: uuid::Uuid, attempts: i64) {
+        self.agent.epoch += 1;
+        self.agent.version += 1;
+        self.agent.owner = Some(worker);
+        self.turn.epoch = self.agent.epoch;
+        self.turn.version += 1;
+        self.turn.attempts = attempts;
+    }
+
+    /// A resume landed; `taken_over` if under a new epoch.
+    pub(crate) fn resumed(&mut self, worker: uuid::Uuid, taken_over: bool, waited: chrono::Duration) {
+        if taken_over {
+            self.agent.epoch += 1;
+            self.agent.version += 1;
+            self.agent.owner = Some(worker);
+            self.turn.epoch = self.agent.epoch;
+        }
+        self.turn.version += 1;
+        self.turn.status = "streaming".into();
+        self.turn.deadline_at = self.turn.deadline_at.map(|deadline| deadline + waited);
+    }
+}
+
+/// What was asked of a turn and not yet carried out: `interrupt` or `steer`, with its cause.
+pub(crate) fn control(turn: &turn::Model) -> Option<(&str, &str)> {
+    let asked = turn.control.as_ref()?;
+    let action = asked["action"].as_str().filter(|action| ["interrupt", "steer"].contains(action))?;
+    let why = asked["cause"].as_str().or(asked["reason"].as_str()).unwrap_or(action);
+    Some((action, why))
+}

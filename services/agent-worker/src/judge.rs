@@ -1,0 +1,105 @@
+//! A call as the model made it, judged by registry and policy.
+
+use chrono::{Duration, Utc};
+use instar_core::decide::{Call, Effect, Mode, gate};
+use instar_core::id::CallId;
+use instar_core::machine::tool_call::Event;
+use instar_core::rune::payload::ResultStatus;
+use instar_model::{Arguments, ToolCall};
+use instar_runtime::flow::{Asked, Verdict};
+use instar_store::entity::agent;
+use instar_tools::{Registry, Tool};
+use serde_json::Value;
+use std::sync::Arc;
+
+/// The tools an agent may use: the names in its configuration.
+pub(crate) fn names(agent: &agent::Model) -> Vec<String> {
+    let names = agent.config["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+    names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+}
+
+/// Tools that no longer exist are left out: an agent can chat without them.
+pub(crate) fn tools(registry: &Registry, agent: &agent::Model) -> Vec<Arc<Tool>> {
+    let names = names(agent);
+    if names.is_empty() {
+        return Vec::new();
+    }
+    registry.allowed(&names).unwrap_or_else(|bad| {
+        tracing::warn!(agent = %instar_core::id::AgentId::from(agent.id), ?bad, "tools are missing");
+        let known: Vec<String> =
+            names.into_iter().filter(|name| registry.get(name).is_some() || name.contains('*')).collect();
+        registry.allowed(&known).unwrap_or_default()
+    })
+}
+
+pub(crate) fn judge(
+    registry: &Registry,
+    agent: &agent::Model,
+    call: &ToolCall,
+    approval_timeout: Option<Duration>,
+) -> Asked {
+    let id = CallId::from(uuid::Uuid::now_v7());
+    let asked = |arguments: Value, digest: String, effect: Effect, verdict: Verdict| Asked {
+        id,
+        provider_call_id: Some(call.id.clone()).filter(|id| !id.is_empty()),
+        name: call.name.clone(),
+        arguments,
+        digest,
+        effect: effect.token(),
+        verdict,
+    };
+    let refuse = |arguments: Value, why: String| {
+        let verdict = Verdict::Refused { status: ResultStatus::Error, why };
+        asked(arguments, String::new(), Effect::AtMostOnce, verdict)
+    };
+    let tool = match registry.look_up(&call.name, &names(agent)) {
+        Ok(tool) => tool,
+        Err(unknown) => return refuse(as_sent(call), unknown.to_string()),
+    };
+    let Some(text) = call.arguments.json() else {
+        let why = call.arguments.problem().unwrap_or_else(|| "the arguments are not a JSON object".into());
+        return refuse(as_sent(call), why);
+    };
+    let arguments = match tool.parse(text) {
+        Ok(arguments) => arguments,
+        Err(invalid) => return refuse(as_sent(call), invalid.to_string()),
+    };
+    let (spec, digest) = (tool.spec(), tool.digest(&arguments));
+    let gated = gate(Call {
+        valid: true,
+        outside_sandbox: false,
+        side_effects: spec.side_effects,
+        spec: spec.requires_approval,
+        policy_override: Default::default(),
+        mode: mode(agent),
+    });
+    let verdict = match gated.event {
+        Event::NoApprovalNeeded => Verdict::Free,
+        Event::AutoApproved => Verdict::Approved,
+        Event::RequiresApproval => {
+            Verdict::Ask { reason: gated.reason.into(), expires_at: approval_timeout.map(|wait| Utc::now() + wait) }
+        }
+        Event::SandboxViolation => {
+            Verdict::Refused { status: ResultStatus::SandboxViolation, why: gated.reason.into() }
+        }
+        Event::PolicyDenied => Verdict::Refused { status: ResultStatus::Denied, why: gated.reason.into() },
+        _ => Verdict::Refused { status: ResultStatus::Error, why: gated.reason.into() },
+    };
+    asked(arguments, digest, spec.effect(), verdict)
+}
+
+/// The arguments as the model wrote them: an object, or the text that is none.
+fn as_sent(call: &ToolCall) -> Value {
+    match &call.arguments {
+        Arguments::Json(_) => call.arguments.value().unwrap_or_else(|| Value::Object(Default::default())),
+        Arguments::Invalid { text, .. } => Value::String(text.clone()),
+    }
+}
+
+fn mode(agent: &agent::Model) -> Mode {
+    // What does not say what it allows allows least.
+    match agent.config.get("approval_mode") {
+        None | Some(Value::Null) => Mode::default(),
+        Some(mode) => serde_json::from_value(mode.clone()).unwrap_or(Mode::ReadOnly),
+    }
+}

@@ -1,0 +1,258 @@
+//! The provider speaks: pieces go out at once, what has come is kept now and then, and a control, a
+//! deadline, a drain or a lost lease ends it.
+
+use crate::held::{Held, control};
+use crate::worker::Worker;
+use crate::{compose, judge};
+use chrono::Utc;
+use futures::stream::Fuse;
+use futures::{FutureExt, StreamExt};
+use instar_bus::message::Delta;
+use instar_core::rune::payload::Usage;
+use instar_model::{Accumulator, Event, EventStream, ModelError, Response};
+use instar_runtime::flow::{self, Spoken};
+use instar_store::Answer;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+use tracing::Instrument;
+
+/// How a provider call went.
+pub(crate) enum Said {
+    Whole(Response),
+    /// A control took effect; `event` is how the turn's machine calls it.
+    Cut {
+        event: &'static str,
+        partial: Spoken,
+    },
+    Failed {
+        error: ModelError,
+        partial: Spoken,
+    },
+    /// The turn's time is up.
+    Late {
+        partial: Spoken,
+    },
+    /// The process ends.
+    Drained {
+        partial: Spoken,
+    },
+    /// The lease is gone.
+    Lost,
+}
+
+/// What is kept every now and then, beside the stream: it never stands between two of its steps.
+struct Keeping {
+    task: Option<tokio::task::JoinHandle<bool>>,
+    /// Bytes of the text that are kept.
+    kept: usize,
+    due: Instant,
+}
+
+struct Listening<'a> {
+    worker: &'a Worker,
+    held: &'a mut Held,
+    heard: Accumulator,
+    keeping: Keeping,
+    /// A steer that waits for a boundary, or an interrupt with the moment at which it stops waiting.
+    asked: Option<(&'static str, Option<Instant>)>,
+}
+
+pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
+    let (every, deadline) = (Duration::from_millis(worker.config.checkpoint_ms.max(10)), deadline(held));
+    let keeping = Keeping { task: None, kept: 0, due: Instant::now() + every };
+    let mut listening = Listening { worker, held, heard: Accumulator::default(), keeping, asked: None };
+    let said = tokio::select! {
+        biased;
+        () = worker.lost.cancelled() => return Said::Lost,
+        said = listening.hear_out(every) => said,
+        () = sleep_until(deadline) => Ending::Late,
+        () = worker.draining.cancelled() => Ending::Drained,
+    };
+    listening.settle().await;
+    let Listening { heard, held, .. } = listening;
+    held.retries = if matches!(said, Ending::Failed(_)) { held.retries } else { 0 };
+    let partial = |heard: &Accumulator| Spoken {
+        text: heard.text().to_owned(),
+        usage: usage(heard.usage()),
+        ..Spoken::default()
+    };
+    match said {
+        Ending::Over => match heard.clone().finish() {
+            Ok(response) => Said::Whole(response),
+            Err(error) => Said::Failed { error, partial: partial(&heard) },
+        },
+        Ending::Cut(event) => Said::Cut { event, partial: partial(&heard) },
+        Ending::Failed(error) => Said::Failed { error, partial: partial(&heard) },
+        Ending::Late => Said::Late { partial: partial(&heard) },
+        Ending::Drained => Said::Drained { partial: partial(&heard) },
+    }
+}
+
+enum Ending {
+    Over,
+    Cut(&'static str),
+    Failed(ModelError),
+    Late,
+    Drained,
+}
+
+pub(crate) fn usage(usage: Option<instar_model::Usage>) -> Usage {
+    let usage = usage.unwrap_or_default();
+    Usage { input_tokens: usage.input_tokens, output_tokens: usage.output_tokens }
+}
+
+fn deadline(held: &Held) -> Instant {
+    let left = held.turn.deadline_at.map(|at| (at - Utc::now()).to_std().unwrap_or(Duration::ZERO));
+    Instant::now() + left.unwrap_or(Duration::from_secs(24 * 3600))
+}
+
+impl Listening<'_> {
+    async fn hear_out(&mut self, every: Duration) -> Ending {
+        let mut stream = match self.open().await {
+            // It is polled once more than needed by whoever takes all that is there.
+            Ok(stream) => stream.fuse(),
+            Err(error) => return Ending::Failed(error),
+        };
+        loop {
+            let forced = self.asked.and_then(|(_, at)| at);
+            let next = tokio::select! {
+                biased;
+                next = stream.next() => next,
+                () = self.held.flight.told() => {
+                    self.look().await;
+                    continue;
+                }
+                () = sleep_until(forced.unwrap_or_else(Instant::now)), if forced.is_some() => {
+                    return Ending::Cut("interrupt_timeout");
+                }
+                () = sleep_until(self.keeping.due) => {
+                    self.keep(every);
+                    continue;
+                }
+            };
+            match next {
+                None => return self.at_the_end(),
+                Some(Err(error)) => return Ending::Failed(error),
+                Some(Ok(event)) => match self.take(event, &mut stream) {
+                    Ok(false) => {}
+                    Ok(true) if self.asked.is_some() => return self.at_the_end(),
+                    Ok(true) => {}
+                    Err(error) => return Ending::Failed(error),
+                },
+            }
+        }
+    }
+
+    async fn open(&mut self) -> Result<EventStream, ModelError> {
+        let opened = self.held.opening.get_mut().map(Option::take).unwrap_or_default();
+        if let Some(opened) = opened {
+            return opened;
+        }
+        let held = &*self.held;
+        let tools = judge::tools(&self.worker.tools, &held.agent);
+        let request = compose::request(&held.agent, &held.turn, &held.transcript, &held.calls, &tools);
+        instar_crashpoint::crash_point!("worker.provider.before");
+        let about = self.worker.models.get(&request.model)?.about().clone();
+        let span = instar_model::attribute::chat_span(&about, &request);
+        let opened = self.worker.models.stream(request).instrument(span).await;
+        instar_crashpoint::crash_point!("worker.provider.after");
+        opened
+    }
+
+    /// What a boundary at the end of the answer means.
+    fn at_the_end(&self) -> Ending {
+        match self.asked {
+            Some((event, _)) => Ending::Cut(event),
+            None => Ending::Over,
+        }
+    }
+
+    /// Takes an event and whatever is there already; pieces of text that come together go out
+    /// together. True at a safe boundary.
+    fn take(&mut self, first: Event, stream: &mut Fuse<EventStream>) -> Result<bool, ModelError> {
+        let (mut text, mut boundary, mut next) = (String::new(), false, Some(Ok(first)));
+        let mut outcome = Ok(());
+        while let Some(event) = next {
+            match event {
+                Ok(event) => {
+                    if let Event::TextDelta { text: piece } = &event {
+                        text.push_str(piece);
+                    }
+                    boundary |= matches!(event, Event::ToolCall { .. } | Event::Done { .. });
+                    self.heard.push(event);
+                }
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+            next = stream.next().now_or_never().flatten();
+        }
+        if !text.is_empty() {
+            self.send(text);
+        }
+        outcome.map(|()| boundary)
+    }
+
+    fn send(&mut self, text: String) {
+        let index = self.held.deltas;
+        self.held.deltas += 1;
+        self.worker.hub.cast_delta(Delta {
+            session_id: self.held.session_id().to_string(),
+            agent_id: self.held.agent_id().to_string(),
+            turn_id: self.held.turn_id().to_string(),
+            index,
+            text,
+            kind: "text".into(),
+        });
+    }
+
+    /// Somebody said that the row has news.
+    async fn look(&mut self) {
+        match self.worker.hub.store().turn(self.held.turn_id()).await {
+            Ok(Some(row)) if row.epoch == self.held.turn.epoch => {
+                let grace = Duration::from_millis(self.worker.config.interrupt_grace_ms);
+                match control(&row).map(|(action, _)| action) {
+                    Some("interrupt") => self.asked = Some(("interrupt", Some(Instant::now() + grace))),
+                    Some("steer") if self.asked.is_none() => self.asked = Some(("steer", None)),
+                    _ => {}
+                }
+                self.held.turn.control = row.control;
+            }
+            // Ended or taken over: the next commit will find out.
+            Ok(_) => self.asked = Some(("interrupt", Some(Instant::now()))),
+            Err(error) => tracing::debug!(%error, "the row could not be looked at"),
+        }
+    }
+
+    /// Keeps what has come since the last time.
+    fn keep(&mut self, every: Duration) {
+        self.keeping.due = Instant::now() + every;
+        let busy = self.keeping.task.as_ref().is_some_and(|task| !task.is_finished());
+        let text = self.heard.text();
+        if busy || text.len() <= self.keeping.kept {
+            return;
+        }
+        self.reap();
+        let text = self.heard.text();
+        let piece = &text[self.keeping.kept..];
+        let commit = flow::checkpoint(&self.held.turn, self.worker.id, piece, self.keeping.kept as i64);
+        self.keeping.kept = text.len();
+        let Ok(commit) = commit else { return };
+        let hub = self.worker.hub.clone();
+        self.keeping.task = Some(tokio::spawn(async move { matches!(hub.commit(commit).await, Ok(Answer::Moved(_))) }));
+    }
+
+    /// A checkpoint that landed wrote the row once.
+    fn reap(&mut self) {
+        if let Some(landed) = self.keeping.task.take().and_then(|task| task.now_or_never()) {
+            self.held.turn.version += i64::from(landed.unwrap_or(false));
+        }
+    }
+
+    async fn settle(&mut self) {
+        if let Some(task) = self.keeping.task.take() {
+            self.held.turn.version += i64::from(task.await.unwrap_or(false));
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A turn is ready, somebody said: what the row says decides whether and how it is taken up.
+
+use crate::control::Flight;
+use crate::held::{Held, control};
+use crate::worker::Worker;
+use crate::{compose, judge, turn};
+use anyhow::{Context, Result};
+use chrono::{Duration, Utc};
+use instar_bus::Delivery;
+use instar_bus::message::WorkTurn;
+use instar_core::decide::{self, FinishedTools, PROVIDER_CALLS_MAX, Pending};
+use instar_core::id::{AgentId, MessageId, SessionId, TurnId, WorkerId};
+use instar_core::machine::{By, turn as turn_machine};
+use instar_core::rune::Actor;
+use instar_runtime::flow::{self, Loss};
+use instar_runtime::{Act, Done, order};
+use instar_store::entity::{message, tool_call};
+use instar_store::{Answer, Scene, StoreError};
+
+/// How long a delivery rests when the database did not answer.
+const REST: std::time::Duration = std::time::Duration::from_millis(300);
+
+/// `None`: there is nothing to do, or somebody else does it.
+pub(crate) async fn take_up(worker: &Worker, id: TurnId, delivery: Delivery<WorkTurn>) -> Result<Option<Held>> {
+    let Some(flight) = worker.flights.take_off(id) else {
+        acknowledge(delivery).await;
+        return Ok(None);
+    };
+    let hint = delivery.value();
+    let agent: AgentId = hint.agent_id.parse().context("agent_id")?;
+    let looked = look(worker, id, agent, hint.reason != "queued").await;
+    let (scene, said, calls) = match looked {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            tracing::warn!(turn = %id, "there is no such turn");
+            acknowledge(delivery).await;
+            return Ok(None);
+        }
+        Err(error) => {
+            drop(delivery.nak(REST).await);
+            return Err(error.into());
+        }
+    };
+    let taken = take(worker, flight, scene, said, calls).await;
+    match &taken {
+        Ok(_) => acknowledge(delivery).await,
+        Err(_) => drop(delivery.nak(REST).await),
+    }
+    taken
+}
+
+async fn acknowledge(delivery: Delivery<WorkTurn>) {
+    instar_crashpoint::crash_point!("worker.ack.before");
+    if let Err(error) = delivery.ack().await {
+        tracing::debug!(%error, "not acknowledged; it may come again");
+    }
+    instar_crashpoint::crash_point!("worker.ack.after");
+}
+
+type Looked = (Scene, Vec<message::Model>, Vec<tool_call::Model>);
+
+async fn look(worker: &Worker, id: TurnId, agent: AgentId, begun: bool) -> Result<Option<Looked>, StoreError> {
+    let store = worker.hub.store();
+    let calls = async { if begun { store.calls_of(id).await } else { Ok(Vec::new()) } };
+    let said = store.messages(agent, u64::from(worker.config.history_messages_max));
+    let (scene, said, calls) = tokio::try_join!(store.scene(id), said, calls)?;
+    let Some(scene) = scene else { return Ok(None) };
+    let calls = if !begun && scene.turn.iterations > 0 { store.calls_of(id).await? } else { calls };
+    Ok(Some((scene, said, calls)))
+}
+
+async fn take(
+    worker: &Worker,
+    flight: Flight,
+    scene: Scene,
+    said: Vec<message::Model>,
+    calls: Vec<tool_call::Model>,
+) -> Result<Option<Held>> {
+    match scene.turn.status.as_str() {
+        "queued" => claim(worker, Held::new(flight, scene, said, calls)).await,
+        "streaming" => recover(worker, Held::new(flight, scene, said, calls)).await,
+        "tool_executing" if scene.turn.open_calls > 0 => {
+            parked(worker, &scene, &calls).await?;
+            Ok(None)
+        }
+        "tool_executing" => finished(worker, Held::new(flight, scene, said, calls)).await,
+        _ => Ok(None),
+    }
+}
+
+fn tools(worker: &Worker, held: &Held) -> Vec<std::sync::Arc<instar_tools::Tool>> {
+    judge::tools(&worker.tools, &held.agent)
+}
+
+/// The provider call of a turn, begun while the commit that records it is on its way: an owner under a
+/// valid lease may, since a provider call can be repeated.
+async fn open(worker: &Worker, held: &Held) -> Option<Result<instar_model::EventStream, instar_model::ModelError>> {
+    let request = compose::request(&held.agent, &held.turn, &held.transcript, &held.calls, &tools(worker, held));
+    Some(worker.models.stream(request).await)
+}
+
+async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
+    let busy = held.agent.lifecycle != "idle" || held.agent.drive != "running";
+    if busy {
+        return Ok(None);
+    }
+    let waiting: Vec<MessageId> =
+        held.transcript.iter().filter(|m| m.turn_id.is_none()).map(|m| MessageId::from(m.id)).collect();
+    let deadline = Duration::milliseconds(worker.config.turn_deadline_ms as i64);
+    let commit = flow::claim(&held.agent, &held.turn, &waiting, worker.id, deadline)?;
+    let commit = worker.hub.commit(commit);
+    let warm = held.agent.owner == Some(worker.id.uuid()) && waiting.is_empty();
+    let answer = if warm {
+        let (answer, opened) = tokio::join!(commit, open(worker, &held));
+        held.opening = std::sync::Mutex::new(opened);
+        answer?
+    } else {
+        commit.await?
+    };
+    let Answer::Moved(_) = answer else { return Ok(None) };
+    metrics::counter!("instar.turns", "status" => "claimed").increment(1);
+    let queued_for = Utc::now() - held.turn.created_at;
+    metrics::histogram!("instar.turn.schedule_to_start.duration").record(queued_for.as_seconds_f64().max(0.0));
+    held.claimed(worker.id.uuid(), &waiting, deadline);
+    Ok(Some(held))
+}
+
+async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
+    if let Some(until) = held.turn.control.as_ref().and_then(|c| c["until"].as_str()) {
+        let waits = until.parse::<chrono::DateTime<Utc>>().is_ok_and(|until| until > Utc::now());
+        if waits && held.turn.control.as_ref().is_some_and(|c| c["action"] == "wait") {
+            return Ok(None);
+        }
+    }
+    let loss = match held.agent.owner.map(WorkerId::from) {
+        None => Loss::HandedBack,
+        // It was ours and is in no task of ours: we lost track of it.
+        Some(owner) if owner == worker.id => Loss::Died,
+        Some(owner) if worker.hub.store().is_alive(owner).await? => return Ok(None),
+        Some(_) => Loss::Died,
+    };
+    let commit = flow::recover(&held.agent, &held.turn, worker.id, loss)?;
+    let Answer::Moved(landed) = worker.hub.commit(commit).await? else { return Ok(None) };
+    if landed.runes.iter().any(|rune| rune.kind == "turn.error") {
+        return Ok(None);
+    }
+    metrics::counter!("instar.lease.expirations").increment(1);
+    let attempts = held.turn.attempts + i64::from(loss == Loss::Died);
+    held.transcript.retain(|m| m.turn_id.is_some());
+    held.recovered(worker.id.uuid(), attempts);
+    Ok(Some(held))
+}
+
+/// The turn waits for calls. An interrupt does not: its calls are cancelled and it ends. Calls that
+/// nobody was told of are told of again.
+async fn parked(worker: &Worker, scene: &Scene, calls: &[tool_call::Model]) -> Result<()> {
+    if let Some(("interrupt", why)) = control(&scene.turn) {
+        return interrupt_parked(worker, scene, why).await;
+    }
+    let parallel = |name: &str| worker.tools.get(name).is_some_and(|tool| tool.spec().parallel_safe());
+    let latest: Vec<_> = calls.iter().filter(|c| c.iteration == scene.turn.iterations).collect();
+    for at in order::startable(latest.iter().map(|call| (*call).into()), parallel) {
+        worker.hub.wake_call_row(latest[at], false);
+    }
+    Ok(())
+}
+
+async fn interrupt_parked(worker: &Worker, scene: &Scene, why: &str) -> Result<()> {
+    let (session, turn) = (SessionId::from(scene.turn.session_id), TurnId::from(scene.turn.id));
+    let event = if why == "kill" { "kill" } else { "interrupt" };
+    let actor = Actor::new(By::System, worker.id.to_string());
+    let mut act = Act::new(session, turn, &turn_machine::TABLE, event, actor.clone()).reason(why);
+    act.traceparent = scene.turn.traceparent.clone();
+    if let Done::Moved { runes } = act.carry_out(&worker.hub).await? {
+        worker.hub.follow(&runes);
+    }
+    let agent = AgentId::from(scene.agent.id);
+    if why == "kill" {
+        let table = &instar_core::machine::agent_lifecycle::TABLE;
+        Act::new(session, agent, table, "kill", actor).reason("kill").carry_out(&worker.hub).await?;
+        return Ok(());
+    }
+    turn::next_for_waiting(worker, agent).await
+}
+
+/// Every call has its result: on to the provider, unless a control or the limit says otherwise.
+async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
+    let asked = control(&held.turn).map(|(action, _)| action);
+    let made = u32::try_from(held.turn.iterations).unwrap_or(u32::MAX);
+    let event = decide::tools_finished(FinishedTools {
+        provider_calls: made,
+        provider_calls_max: PROVIDER_CALLS_MAX,
+        ended_by_tool: false,
+        pending: Pending { interrupt: asked == Some("interrupt"), pause: false, steer: asked == Some("steer") },
+    });
+    held.transcript.retain(|m| m.turn_id.is_some());
+    match event {
+        turn_machine::Event::ToolsFinished => {}
+        other => {
+            turn::end_after_tools(worker, held, other).await?;
+            return Ok(None);
+        }
+    }
+    let waited = waited(&held);
+    let ours = held.agent.owner == Some(worker.id.uuid());
+    let commit = flow::resume(&held.turn, (!ours).then_some(&held.agent), worker.id, waited)?;
+    let commit = worker.hub.commit(commit);
+    let answer = if ours {
+        let (answer, opened) = tokio::join!(commit, open(worker, &held));
+        held.opening = std::sync::Mutex::new(opened);
+        answer?
+    } else {
+        commit.await?
+    };
+    let Answer::Moved(_) = answer else { return Ok(None) };
+    held.resumed(worker.id.uuid(), !ours, waited);
+    Ok(Some(held))
+}
+
+/// How long people took over the calls of the last answer.
+fn waited(held: &Held) -> Duration {
+    let latest = held.calls.iter().filter(|c| c.iteration == held.turn.iterations && c.approval.is_some());
+    latest.map(|c| Utc::now() - c.created_at).max().unwrap_or_else(Duration::zero).max(Duration::zero())
+}

@@ -1,0 +1,200 @@
+//! A turn in hand, from provider call to provider call, to its end.
+
+use crate::answer::{self, Next};
+use crate::held::{Held, control};
+use crate::stream;
+use crate::worker::Worker;
+use anyhow::Result;
+use futures::FutureExt;
+use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
+use instar_core::machine::{By, turn as turn_machine};
+use instar_core::rune::Actor;
+use instar_runtime::flow::{self, Fatal, Spoken};
+use instar_runtime::telemetry::{self, LinkKind};
+use instar_runtime::{Insisted, Ready};
+use instar_store::Answer;
+use std::panic::AssertUnwindSafe;
+use tracing::Instrument;
+
+/// How often an end is worked out anew because somebody wrote the same rows.
+const LOOKS_MAX: usize = 16;
+
+pub(crate) async fn run(worker: &Worker, mut held: Held) {
+    let span = tracing::info_span!(
+        "invoke_agent",
+        otel.name = format!("invoke_agent {}", held.agent.name),
+        gen_ai.operation.name = "invoke_agent",
+        gen_ai.agent.id = %held.agent_id(),
+        gen_ai.agent.name = held.agent.name,
+        gen_ai.conversation.id = %held.session_id(),
+        instar.turn.id = %held.turn_id(),
+        instar.worker.id = %worker.id,
+        instar.attempt = held.turn.attempts,
+    );
+    if let Some(trace) = &held.turn.traceparent {
+        telemetry::set_parent(&span, trace);
+        if held.turn.attempts > 1 {
+            telemetry::link(&span, trace, LinkKind::Retries);
+        }
+    }
+    async {
+        metrics::gauge!("instar.turn.active").increment(1.0);
+        // A panic must not leave the turn to a watchdog.
+        let driven = AssertUnwindSafe(drive(worker, &mut held)).catch_unwind().await;
+        let driven = driven.unwrap_or_else(|_| Err(anyhow::anyhow!("the worker failed on this turn; see its log")));
+        metrics::gauge!("instar.turn.active").decrement(1.0);
+        let Err(error) = driven else { return };
+        tracing::error!(turn = %held.turn_id(), %error, "the turn cannot go on");
+        let (why, partial) = (error.to_string(), Spoken::default());
+        let ending = Ending::Failed { event: "stream_error", kind: "internal", why, partial, fatal: Fatal::No };
+        if let Err(error) = end(worker, &mut held, ending).await {
+            tracing::error!(turn = %held.turn_id(), %error, "nor could its end be written; a sweep will");
+        }
+    }
+    .instrument(span)
+    .await;
+}
+
+async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
+    loop {
+        if let Some((action, _)) = control(&held.turn) {
+            let event = if action == "steer" { "steer" } else { "interrupt" };
+            return end(worker, held, Ending::Interrupted { event, partial: Spoken::default() }).await;
+        }
+        let said = stream::answer(worker, held).await;
+        if let Next::Over = answer::record(worker, held, said).await? {
+            return Ok(());
+        }
+    }
+}
+
+/// How a turn ends.
+pub(crate) enum Ending {
+    Complete(Spoken),
+    ByLimit,
+    Interrupted { event: &'static str, partial: Spoken },
+    Failed { event: &'static str, kind: &'static str, why: String, partial: Spoken, fatal: Fatal },
+}
+
+/// Writes the end, looking again when somebody wrote the same rows; a turn that is no longer ours is
+/// left alone.
+pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) -> Result<()> {
+    let mut waiting: Vec<MessageId> = Vec::new();
+    if held.waiting {
+        waiting = look(worker, held).await?;
+    }
+    for _ in 0..LOOKS_MAX {
+        let mut next = None;
+        let build = || {
+            let (commit, turn) = build(worker, held, &ending, &waiting)?;
+            next = turn;
+            Ok::<_, flow::FlowError>(commit)
+        };
+        match worker.hub.insist(&worker.lost, build).await {
+            Ok(Answer::Moved(_)) => {
+                over(worker, held, &ending, next);
+                return Ok(());
+            }
+            Ok(_) => {}
+            Err(Insisted::Ended) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let before = (held.turn.epoch, held.turn.status.clone());
+        waiting = look(worker, held).await?;
+        if before != (held.turn.epoch, held.turn.status.clone()) {
+            tracing::info!(turn = %held.turn_id(), "the turn is no longer ours; nothing was written");
+            return Ok(());
+        }
+        ending = heeding(held, ending);
+    }
+    anyhow::bail!("others keep writing the same rows");
+}
+
+/// A control that came in goes before an end that had not heard of it.
+fn heeding(held: &Held, ending: Ending) -> Ending {
+    match (control(&held.turn), ending) {
+        (Some(("steer", _)), Ending::Complete(partial)) => Ending::Interrupted { event: "steer", partial },
+        (Some(("interrupt", _)), Ending::Complete(partial)) => Ending::Interrupted { event: "interrupt", partial },
+        (_, ending) => ending,
+    }
+}
+
+/// The rows as they are, then what waits: whoever sends a message after that changes the agent's row.
+async fn look(worker: &Worker, held: &mut Held) -> Result<Vec<MessageId>> {
+    if let Some(scene) = worker.hub.store().scene(held.turn_id()).await? {
+        (held.turn, held.agent, held.waiting) = (scene.turn, scene.agent, scene.waiting > 0);
+    }
+    if !held.waiting {
+        return Ok(Vec::new());
+    }
+    Ok(worker.hub.store().waiting(held.agent_id()).await?)
+}
+
+fn build(
+    worker: &Worker,
+    held: &Held,
+    ending: &Ending,
+    waiting: &[MessageId],
+) -> Result<(instar_store::Commit, Option<TurnId>), flow::FlowError> {
+    let rows = flow::Ending { turn: &held.turn, agent: &held.agent, worker: worker.id, waiting };
+    match ending {
+        Ending::Complete(spoken) => flow::complete(rows, spoken),
+        Ending::ByLimit => flow::complete_by_limit(rows),
+        Ending::Interrupted { event, partial } => {
+            let why = control(&held.turn).map_or(*event, |(_, why)| why);
+            flow::interrupt(rows, event, why, partial, why == "kill")
+        }
+        Ending::Failed { event, kind, why, partial, fatal } => flow::fail(rows, event, kind, why, partial, *fatal),
+    }
+}
+
+fn over(worker: &Worker, held: &Held, ending: &Ending, next: Option<TurnId>) {
+    let status = match ending {
+        Ending::Complete(_) | Ending::ByLimit => "completed",
+        Ending::Interrupted { .. } => "interrupted",
+        Ending::Failed { .. } => "error",
+    };
+    metrics::counter!("instar.turns", "status" => status).increment(1);
+    let took = chrono::Utc::now() - held.turn.created_at;
+    metrics::histogram!("instar.turn.duration", "status" => status).record(took.as_seconds_f64().max(0.0));
+    if let Some(turn) = next {
+        let (session, agent) = (held.session_id(), held.agent_id());
+        let ready = Ready { session, agent, turn, epoch: held.agent.epoch, reason: "queued" };
+        worker.hub.wake_turn(ready, Some(worker.id.uuid()), held.turn.traceparent.as_deref());
+    }
+}
+
+/// The last call has its result and the turn ends there.
+pub(crate) async fn end_after_tools(worker: &Worker, mut held: Held, event: turn_machine::Event) -> Result<()> {
+    // Another than the owner may do this: nothing but the row is needed.
+    let ending = match event {
+        turn_machine::Event::ToolsFinishedLast => Ending::ByLimit,
+        turn_machine::Event::ToolsFinishedSteered => {
+            Ending::Interrupted { event: "tools_finished_steered", partial: Spoken::default() }
+        }
+        turn_machine::Event::SessionPaused => {
+            Ending::Interrupted { event: "session_paused", partial: Spoken::default() }
+        }
+        _ => Ending::Interrupted { event: "interrupt", partial: Spoken::default() },
+    };
+    held.waiting = true;
+    end(worker, &mut held, ending).await
+}
+
+/// Messages that wait although the agent is free get a turn.
+pub(crate) async fn next_for_waiting(worker: &Worker, agent: AgentId) -> Result<()> {
+    let store = worker.hub.store();
+    let Some(row) = store.agent(agent).await? else { return Ok(()) };
+    let waiting = store.waiting(agent).await?;
+    if waiting.is_empty() || row.lifecycle != "idle" {
+        return Ok(());
+    }
+    let actor = Actor::new(By::System, worker.id.to_string());
+    let (commit, turn) = flow::take_waiting(&row, &waiting, actor, None)?;
+    if let Answer::Moved(_) = worker.hub.commit(commit).await? {
+        let session = SessionId::from(row.session_id);
+        let ready = Ready { session, agent, turn, epoch: row.epoch, reason: "queued" };
+        worker.hub.wake_turn(ready, row.owner, None);
+    }
+    Ok(())
+}

@@ -1,0 +1,137 @@
+//! Keys and what they may do. The key itself is never stored: only its SHA-256.
+
+use axum::http::{HeaderMap, header};
+use chrono::Utc;
+use instar_core::machine::By;
+use instar_core::rune::Actor;
+use instar_store::entity::api_key;
+use instar_store::{NewKey, Store, StoreError};
+use sha2::{Digest, Sha256};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+use crate::problem::Problem;
+
+/// How long a key that was found good is not looked up again; a revoked one lives on that long.
+const FRESH: Duration = Duration::from_secs(5);
+const REMEMBERED_MAX: usize = 10_000;
+const KEY_BYTES_MAX: usize = 512;
+pub(crate) const KEY_PREFIX: &str = "key";
+
+/// Each may do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    Viewer,
+    Operator,
+    Approver,
+    Admin,
+}
+
+impl Role {
+    pub const ALL: [Role; 4] = [Role::Viewer, Role::Operator, Role::Approver, Role::Admin];
+
+    pub const fn token(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+            Role::Approver => "approver",
+            Role::Admin => "admin",
+        }
+    }
+
+    pub fn parse(token: &str) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.token() == token)
+    }
+}
+
+/// Whoever holds the key of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    pub(crate) key: Uuid,
+    pub(crate) name: Arc<str>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) role: Role,
+}
+
+impl Caller {
+    pub(crate) fn key_id(&self) -> String {
+        key_id(self.key)
+    }
+
+    pub(crate) fn actor(&self) -> Actor {
+        Actor::new(By::User, self.key_id())
+    }
+}
+
+pub(crate) fn key_id(id: Uuid) -> String {
+    format!("{KEY_PREFIX}_{}", id.simple())
+}
+
+pub(crate) fn hash(key: &str) -> [u8; 32] {
+    Sha256::digest(key.as_bytes()).into()
+}
+
+/// Stores a key that is known beforehand, such as the first admin's. Once more changes nothing.
+pub async fn ensure_key(store: &Store, namespace: &str, name: &str, role: Role, key: &str) -> Result<(), StoreError> {
+    store.add_key(&NewKey { namespace, name, role: role.token(), hash: hash(key) }).await.map(drop)
+}
+
+/// Keys that were found good a moment ago.
+#[derive(Default)]
+pub(crate) struct Known(Mutex<HashMap<[u8; 32], (Caller, Instant)>>);
+
+impl Known {
+    /// Whose request this is.
+    pub(crate) async fn caller(&self, store: &Store, headers: &HeaderMap) -> Result<Caller, Problem> {
+        let key = bearer(headers).ok_or_else(Problem::unauthenticated)?;
+        let hash = hash(key);
+        if let Some(caller) = self.remembered(&hash) {
+            return Ok(caller);
+        }
+        let row = store.key_by_hash(&hash).await?.filter(|row| row.revoked_at.is_none());
+        let caller = row.and_then(read).ok_or_else(Problem::unauthenticated)?;
+        self.remember(hash, caller.clone());
+        let (store, id) = (store.clone(), caller.key);
+        tokio::spawn(async move {
+            if let Err(error) = store.note_key_use(id, Utc::now()).await {
+                tracing::debug!(%error, "the use of a key was not noted");
+            }
+        });
+        Ok(caller)
+    }
+
+    /// Forgets a key that was just revoked here; other processes forget it by themselves.
+    pub(crate) fn forget(&self, id: Uuid) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (caller, _)| caller.key != id);
+    }
+
+    fn remembered(&self, hash: &[u8; 32]) -> Option<Caller> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get(hash).filter(|(_, at)| at.elapsed() < FRESH).map(|(caller, _)| caller.clone())
+    }
+
+    fn remember(&self, hash: [u8; 32], caller: Caller) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED_MAX {
+            known.retain(|_, (_, at)| at.elapsed() < FRESH);
+        }
+        if known.len() < REMEMBERED_MAX {
+            known.insert(hash, (caller, Instant::now()));
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, key) = value.split_once(' ')?;
+    let key = key.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty() && key.len() <= KEY_BYTES_MAX).then_some(key)
+}
+
+fn read(row: api_key::Model) -> Option<Caller> {
+    // A role that this version does not know gives no right at all.
+    let role = Role::parse(&row.role)?;
+    Some(Caller { key: row.id, name: row.name.into(), namespace: row.namespace.into(), role })
+}

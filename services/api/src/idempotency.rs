@@ -1,0 +1,109 @@
+//! `Idempotency-Key`: the same request twice has one effect and one answer.
+//!
+//! Where this service builds the commit itself, the answer is stored by the very commit that has
+//! the effect. A command that `Act` commits is looked up before and its answer stored after; a
+//! crash in between leaves the machine to say that it is already so.
+
+use crate::call::{Call, json};
+use crate::problem::Problem;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::response::Response;
+use chrono::{SubsecRound, Utc};
+use instar_core::id::SessionId;
+use instar_store::entity::idempotency_key;
+use instar_store::{Commit, Repeat};
+use sea_orm::sea_query::OnConflict;
+use sea_orm::{EntityTrait, IntoActiveModel};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+const HEADER: &str = "idempotency-key";
+const REPLAYED: &str = "idempotent-replayed";
+const KEY_BYTES_MAX: usize = 255;
+
+/// A key with what it was sent for.
+#[derive(Clone, Debug)]
+pub(crate) struct Key {
+    pub(crate) text: String,
+    /// Of method, path and body.
+    hash: Vec<u8>,
+}
+
+impl Key {
+    /// Quoted, as the draft has it, or bare, as most send it.
+    pub(crate) fn read(
+        headers: &HeaderMap,
+        method: &Method,
+        path: &str,
+        body: &Map<String, Value>,
+    ) -> Result<Option<Key>, Problem> {
+        let Some(value) = headers.get(HEADER).filter(|_| method == Method::POST) else { return Ok(None) };
+        let text = value.to_str().unwrap_or_default().trim();
+        let text = text.strip_prefix('"').and_then(|t| t.strip_suffix('"')).unwrap_or(text);
+        if text.is_empty() || text.len() > KEY_BYTES_MAX {
+            return Err(Problem::field("Idempotency-Key", format!("must be 1 to {KEY_BYTES_MAX} visible characters")));
+        }
+        // A map is written in the order of its names, so that spelling makes no difference.
+        let body = serde_json::to_string(body)?;
+        let mut hash = Sha256::new();
+        for part in [method.as_str(), path, &body] {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part);
+        }
+        Ok(Some(Key { text: text.to_owned(), hash: hash.finalize().to_vec() }))
+    }
+}
+
+impl Call {
+    /// Has a commit store the answer under the request's key, if there is one.
+    pub(crate) fn keep(&self, commit: &mut Commit, session: SessionId, status: StatusCode, answer: &Value) {
+        if let Some(row) = self.row(session.uuid(), status, answer) {
+            commit.insert(&idempotency_key::TABLE, row);
+        }
+    }
+
+    fn row(&self, session: Uuid, status: StatusCode, answer: &Value) -> Option<idempotency_key::Model> {
+        let key = self.key.as_ref()?;
+        Some(idempotency_key::Model {
+            id: Uuid::now_v7(),
+            session_id: session,
+            namespace: self.caller.namespace.to_string(),
+            key: key.text.clone(),
+            body_hash: key.hash.clone(),
+            status: i64::from(status.as_u16()),
+            answer: answer.clone(),
+            version: 0,
+            created_at: Utc::now().trunc_subsecs(6),
+        })
+    }
+
+    /// The first answer, if this request was answered before.
+    pub(crate) async fn repeated(&self) -> Result<Option<Response>, Problem> {
+        let Some(key) = &self.key else { return Ok(None) };
+        match self.api.store().repeat(&self.caller.namespace, &key.text, &key.hash).await? {
+            Repeat::New => Ok(None),
+            Repeat::Other => Err(Problem::key_reused()),
+            Repeat::Same { status, answer } => {
+                let status = u16::try_from(status).ok().and_then(|s| StatusCode::from_u16(s).ok());
+                let mut response = json(status.unwrap_or(StatusCode::OK), answer.to_string());
+                response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+                Ok(Some(response))
+            }
+        }
+    }
+
+    /// Stores an answer whose effect was committed elsewhere. Losing it only costs a repeat its
+    /// answer, so that the caller is told of the effect in any case.
+    pub(crate) async fn store_answer(&self, status: StatusCode, answer: &Value) {
+        let session = self.session.get().map_or(Uuid::nil(), |id| id.uuid());
+        let Some(row) = self.row(session, status, answer) else { return };
+        let keep = OnConflict::columns([idempotency_key::Column::Namespace, idempotency_key::Column::Key])
+            .do_nothing()
+            .to_owned();
+        let insert = idempotency_key::Entity::insert(row.into_active_model()).on_conflict(keep);
+        if let Err(error) = insert.exec_without_returning(self.api.db()).await {
+            tracing::warn!(%error, "an answer was not kept for its repeats");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! What a caller is told when something cannot be done: `application/problem+json` (RFC 9457).
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use instar_core::machine::Refusal;
+use instar_runtime::flow::FlowError;
+use instar_runtime::{ActError, Done};
+use instar_store::StoreError;
+use serde_json::{Map, Value, json};
+
+/// How long to wait before the same request may succeed, seconds.
+const RETRY_SOON_S: u32 = 1;
+
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    /// A word for programs, stable.
+    pub(crate) code: &'static str,
+    title: &'static str,
+    detail: String,
+    more: Map<String, Value>,
+    retry_after_s: Option<u32>,
+    allow: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, code: &'static str, title: &'static str, detail: impl Into<String>) -> Self {
+        Problem { status, code, title, detail: detail.into(), more: Map::new(), retry_after_s: None, allow: None }
+    }
+
+    pub(crate) fn with(mut self, field: &str, value: impl Into<Value>) -> Self {
+        self.more.insert(field.to_owned(), value.into());
+        self
+    }
+
+    fn retry_after(mut self, seconds: u32) -> Self {
+        self.retry_after_s = Some(seconds);
+        self
+    }
+
+    pub(crate) fn no_route() -> Self {
+        let detail = "there is nothing at this path; GET /openapi.json lists what there is";
+        Problem::new(StatusCode::NOT_FOUND, "no_route", "No such path", detail)
+    }
+
+    pub(crate) fn method(allowed: &[&str]) -> Self {
+        let list = allowed.join(", ");
+        let detail = format!("this path takes {list}");
+        let mut problem =
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", "Method not allowed", detail);
+        problem.allow = Some(list);
+        problem
+    }
+
+    pub(crate) fn absent(what: &str, id: &str) -> Self {
+        let shown: String = id.chars().take(80).collect();
+        Problem::new(StatusCode::NOT_FOUND, "not_found", "Not found", format!("there is no {what} {shown:?}"))
+    }
+
+    /// The same answer to every bad key: which of them it was is nobody's business.
+    pub(crate) fn unauthenticated() -> Self {
+        let detail = "send a valid key: Authorization: Bearer <key>";
+        Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", "No valid key", detail)
+    }
+
+    pub(crate) fn forbidden(has: &str, needs: &str) -> Self {
+        let detail = format!("this key is a {has}; it takes a {needs}");
+        Problem::new(StatusCode::FORBIDDEN, "forbidden", "Not allowed", detail).with("role_needed", needs)
+    }
+
+    pub(crate) fn invalid(errors: Vec<(String, String)>) -> Self {
+        let say = |(pointer, detail): &(String, String)| match pointer.as_str() {
+            "" => detail.clone(),
+            pointer => format!("{}: {detail}", pointer.trim_start_matches('/').replace('/', ".")),
+        };
+        let detail = errors.iter().map(say).collect::<Vec<_>>().join("; ");
+        let errors: Vec<Value> =
+            errors.into_iter().map(|(pointer, detail)| json!({"pointer": pointer, "detail": detail})).collect();
+        let title = "The request does not fit";
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", title, detail).with("errors", errors)
+    }
+
+    pub(crate) fn field(name: &str, detail: impl Into<String>) -> Self {
+        Problem::invalid(vec![(format!("/{name}"), detail.into())])
+    }
+
+    pub(crate) fn content_type() -> Self {
+        let detail = "send the body as application/json";
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content_type", "Not JSON", detail)
+    }
+
+    pub(crate) fn too_large(limit: usize) -> Self {
+        let detail = format!("the body is over the limit of {limit} bytes");
+        let title = "Body too large";
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", title, detail).with("limit_bytes", limit)
+    }
+
+    pub(crate) fn conflict(code: &'static str, detail: impl Into<String>) -> Self {
+        Problem::new(StatusCode::CONFLICT, code, "Not now", detail)
+    }
+
+    pub(crate) fn refused(no: &Refusal) -> Self {
+        Problem::new(StatusCode::CONFLICT, "refused", "The machine refuses", no.to_string())
+            .with("machine", no.machine)
+            .with("from", no.from.as_str())
+            .with("event", no.event.as_str())
+            .with("allowed", no.allowed.clone())
+    }
+
+    pub(crate) fn key_reused() -> Self {
+        let detail = "this Idempotency-Key was used for another request; use a new one";
+        let title = "Key used before";
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", title, detail)
+    }
+
+    pub(crate) fn busy(detail: &str) -> Self {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", "Try again", detail).retry_after(RETRY_SOON_S)
+    }
+
+    pub(crate) fn unavailable() -> Self {
+        let detail = "the database does not answer; try again, with the same Idempotency-Key if you sent one";
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", "Try again", detail).retry_after(RETRY_SOON_S)
+    }
+
+    pub(crate) fn timeout(limit_ms: u64) -> Self {
+        let detail =
+            format!("no answer within {limit_ms} ms; look before you send it again, or use an Idempotency-Key");
+        Problem::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "Took too long", detail)
+    }
+
+    pub(crate) fn too_many(what: &str, seconds: u32) -> Self {
+        let title = "Too many";
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many", title, what.to_owned()).retry_after(seconds)
+    }
+
+    pub(crate) fn not_yet(detail: &str) -> Self {
+        Problem::new(StatusCode::NOT_IMPLEMENTED, "not_yet", "Not there yet", detail)
+    }
+
+    /// The reason is for the log only.
+    pub(crate) fn internal(reason: &dyn std::fmt::Display) -> Self {
+        tracing::error!(%reason, "a request failed by our own fault");
+        let detail = "something went wrong here; the log has it under this request's id";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "Our fault", detail)
+    }
+
+    pub(crate) fn response(self, request_id: &str) -> Response {
+        let mut body = json!({
+            "type": format!("https://instar.dev/errors/{}", self.code),
+            "title": self.title,
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+            "code": self.code,
+            "retryable": self.retry_after_s.is_some(),
+            "request_id": request_id,
+        });
+        if let Some(fields) = body.as_object_mut() {
+            fields.extend(self.more);
+        }
+        let mut response = (self.status, Body::from(body.to_string())).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"instar\""));
+        }
+        if let Some(seconds) = self.retry_after_s {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        if let Some(allow) = self.allow.and_then(|list| HeaderValue::try_from(list).ok()) {
+            headers.insert(header::ALLOW, allow);
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Problem {
+        match &error {
+            StoreError::Duplicate(_) => Problem::conflict("duplicate", "it is there already"),
+            StoreError::TooLarge { .. } => Problem::invalid(vec![(String::new(), error.to_string())]),
+            StoreError::Busy => Problem::busy("too many commits wait; try again shortly"),
+            StoreError::Ambiguous(_) | StoreError::Unavailable(_) | StoreError::Unknown(_) => {
+                tracing::warn!(%error, "the database did not answer a request");
+                Problem::unavailable()
+            }
+            StoreError::Database(db) if out_of_reach(db) => {
+                tracing::warn!(%error, "the database did not answer a request");
+                Problem::unavailable()
+            }
+            StoreError::Invalid(_) | StoreError::Closed | StoreError::Unusable(_) | StoreError::Database(_) => {
+                Problem::internal(&error)
+            }
+        }
+    }
+}
+
+/// Whether the database could not be asked at all, as against having refused what it was asked.
+fn out_of_reach(error: &sea_orm::DbErr) -> bool {
+    use sea_orm::sqlx::Error as Sqlx;
+    use sea_orm::{DbErr, RuntimeErr};
+    match error {
+        DbErr::ConnectionAcquire(_) | DbErr::Conn(_) => true,
+        DbErr::Exec(RuntimeErr::SqlxError(cause)) | DbErr::Query(RuntimeErr::SqlxError(cause)) => match &**cause {
+            Sqlx::Io(_) | Sqlx::Tls(_) | Sqlx::Protocol(_) => true,
+            Sqlx::PoolTimedOut | Sqlx::PoolClosed | Sqlx::WorkerCrashed => true,
+            // Class 57: shutting down, starting up, a query cancelled; 53: out of resources.
+            Sqlx::Database(db) => db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("53")),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+impl From<sea_orm::DbErr> for Problem {
+    fn from(error: sea_orm::DbErr) -> Problem {
+        StoreError::from(error).into()
+    }
+}
+
+impl From<FlowError> for Problem {
+    fn from(error: FlowError) -> Problem {
+        match error {
+            FlowError::Refused(no) => Problem::refused(&no),
+            other => Problem::internal(&other),
+        }
+    }
+}
+
+impl From<ActError> for Problem {
+    fn from(error: ActError) -> Problem {
+        match error {
+            ActError::Absent(entity) => Problem::absent("such thing", &entity.to_string()),
+            ActError::Refused(no) => Problem::refused(&no),
+            ActError::Contended => Problem::busy("others keep changing the same rows; try again"),
+            ActError::Store(error) => error.into(),
+            other => Problem::internal(&other),
+        }
+    }
+}
+
+impl From<serde_json::Error> for Problem {
+    fn from(error: serde_json::Error) -> Problem {
+        Problem::internal(&error)
+    }
+}
+
+/// The runes of a command that was carried out; none if it was already so.
+pub(crate) fn runes_of(done: Done) -> Vec<instar_core::rune::Rune> {
+    match done {
+        Done::Moved { runes } => runes,
+        Done::Ignored => Vec::new(),
+    }
+}

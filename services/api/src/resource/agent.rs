@@ -1,0 +1,249 @@
+//! Agents: made, listed, started, stopped, ended.
+
+use super::command::Command;
+use super::session::known_state;
+use super::{find, wake};
+use crate::call::{Call, Reply};
+use crate::page::Page;
+use crate::problem::{Problem, runes_of};
+use crate::server::Catalog;
+use crate::settle::{raise, refuse, settle};
+use crate::shape::{Kind, Shape, Wrong, may, must};
+use axum::http::StatusCode;
+use instar_core::coordination::{badge, pair_allowed};
+use instar_core::id::{AgentId, SessionId, WorkerId};
+use instar_core::machine::{agent_drive, agent_lifecycle};
+use instar_core::rune::Draft;
+use instar_core::rune::payload::AgentDriveStarted;
+use instar_runtime::flow::{self, NewAgent};
+use instar_store::entity::{agent, session};
+use instar_store::{Change, Commit};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(crate) const PROMPT_BYTES_MAX: usize = 128 * 1024;
+pub(crate) const TOOLS_MAX: usize = 500;
+pub(crate) const APPROVAL_MODES: &[&str] = &["full_access", "auto", "read_only"];
+const LOOPS: &[&str] = &["reactive", "autonomous"];
+
+pub(crate) static AGENT: Shape = Shape {
+    name: "Agent",
+    fields: &[
+        must("id", Kind::Id("agt"), "The agent's id"),
+        must("session_id", Kind::Id("ses"), "Its session"),
+        must("name", Kind::Text(200), "What people call it"),
+        must("role", Kind::Text(200), "What it is for"),
+        must("model", Kind::Text(200), "The model it thinks with"),
+        must("lifecycle", Kind::State(&agent_lifecycle::TABLE), "Whether it exists and is in a turn"),
+        must("drive", Kind::State(&agent_drive::TABLE), "Whether it takes work"),
+        must("badge", Kind::Text(40), "Both in one word"),
+        may("owner", Kind::Id("wrk"), "The worker that last had it"),
+        may("parent_id", Kind::Id("agt"), "The agent that made it"),
+        must("nudge_count", Kind::Integer, "Nudges since the last message of a person"),
+        may("last_error", Kind::Prose(usize::MAX), "Why its drive is errored"),
+        must("usage", Kind::Object, "Tokens so far"),
+        may("system_prompt", Kind::Prose(PROMPT_BYTES_MAX), "Its instructions"),
+        must("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern"),
+        must("loop", Kind::Choice(LOOPS), "Whether it goes on by itself"),
+        must("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need"),
+        must("budget", Kind::Object, "Its limits"),
+        must("created_at", Kind::Time, "When it was made"),
+        must("updated_at", Kind::Time, "When it last changed"),
+    ],
+};
+
+pub(crate) static NEW_AGENT: Shape = Shape {
+    name: "NewAgent",
+    fields: &[
+        must("name", Kind::Text(200), "What people call it"),
+        may("role", Kind::Text(200), "What it is for; worker"),
+        must("model", Kind::Text(200), "The name of a configured model"),
+        may("system_prompt", Kind::Prose(PROMPT_BYTES_MAX), "Its instructions"),
+        may("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern; none"),
+        may("loop", Kind::Choice(LOOPS), "Whether it goes on by itself; reactive"),
+        may("budget", Kind::Budget, "Its limits"),
+        may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need; full_access"),
+    ],
+};
+pub(crate) static TERMINATE: Shape =
+    Shape { name: "Terminate", fields: &[may("force", Kind::Bool, "Without letting its turn reach a boundary")] };
+
+#[derive(Deserialize)]
+pub(crate) struct Spec {
+    name: String,
+    role: Option<String>,
+    model: String,
+    system_prompt: Option<String>,
+    #[serde(default)]
+    tools: Option<Vec<String>>,
+    #[serde(rename = "loop")]
+    runs: Option<String>,
+    #[serde(default)]
+    budget: Value,
+    approval_mode: Option<String>,
+}
+
+impl Spec {
+    /// Checks names against what there is. `at`: where the agent's fields are in the body.
+    pub(crate) fn bind(self, catalog: &Catalog, at: &str) -> Result<NewAgent, Problem> {
+        let tools = self.tools.unwrap_or_default();
+        let mut wrong = unknown_model(catalog, &self.model, at);
+        wrong.extend(unknown_tools(catalog, &tools, at));
+        if !wrong.is_empty() {
+            return Err(Problem::invalid(wrong));
+        }
+        let config = json!({
+            "system_prompt": self.system_prompt,
+            "tools": tools,
+            "loop": self.runs.unwrap_or_else(|| "reactive".into()),
+            "approval_mode": self.approval_mode.unwrap_or_else(|| "full_access".into()),
+            "budget": if self.budget.is_null() { json!({}) } else { self.budget },
+        });
+        let role = self.role.unwrap_or_else(|| "worker".into());
+        Ok(NewAgent { name: self.name, role, model: self.model, config, tools, parent: None })
+    }
+}
+
+pub(crate) fn unknown_model(catalog: &Catalog, model: &str, at: &str) -> Wrong {
+    if catalog.models.iter().any(|known| known == model) {
+        return Vec::new();
+    }
+    let known = if catalog.models.is_empty() { "none".to_owned() } else { catalog.models.join(", ") };
+    vec![(format!("{at}/model"), format!("there is no model {model:?}; configured are: {known}"))]
+}
+
+pub(crate) fn unknown_tools(catalog: &Catalog, tools: &[String], at: &str) -> Wrong {
+    let bad = catalog.tools.allowed(tools).err().unwrap_or_default();
+    bad.into_iter().map(|detail| (format!("{at}/tools"), detail)).collect()
+}
+
+pub(crate) fn show(row: &agent::Model) -> Value {
+    let config = |name: &str, absent: Value| match row.config.get(name) {
+        Some(value) if !value.is_null() => value.clone(),
+        _ => absent,
+    };
+    json!({
+        "id": AgentId::from(row.id),
+        "session_id": SessionId::from(row.session_id),
+        "name": row.name,
+        "role": row.role,
+        "model": row.model,
+        "lifecycle": row.lifecycle,
+        "drive": row.drive,
+        "badge": badge(&row.lifecycle, &row.drive),
+        "owner": row.owner.map(WorkerId::from),
+        "parent_id": row.parent_id.map(AgentId::from),
+        "nudge_count": row.nudge_count,
+        "last_error": row.last_error,
+        "usage": row.usage,
+        "system_prompt": config("system_prompt", Value::Null),
+        "tools": config("tools", json!([])),
+        "loop": config("loop", json!("reactive")),
+        "approval_mode": config("approval_mode", json!("full_access")),
+        "budget": config("budget", json!({})),
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+    })
+}
+
+pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
+    let id = call.id::<SessionId>("session")?;
+    let new = call.read::<Spec>()?.bind(&call.api.catalog, "")?;
+    let (_, answer) = settle(&call, find::session, |session| {
+        let mut born = flow::join(&session, new.clone(), call.actor(), call.traceparent.clone())?;
+        let answer = born.agent.as_ref().map(show).unwrap_or_default();
+        call.keep(&mut born.commit, id, StatusCode::CREATED, &answer);
+        Ok((born.commit, answer))
+    })
+    .await?;
+    Ok(Reply::kept(StatusCode::CREATED, answer))
+}
+
+pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
+    let page = Page::of(&call)?;
+    let mut query = agent::Entity::find()
+        .join(sea_orm::JoinType::InnerJoin, find::to_session::<agent::Entity>())
+        .filter(session::Column::Namespace.eq(&*call.caller.namespace));
+    if let Some(session) = call.filter::<SessionId>("session")? {
+        query = query.filter(agent::Column::SessionId.eq(session.uuid()));
+    }
+    if let Some(lifecycle) = call.asked("lifecycle") {
+        known_state(&agent_lifecycle::TABLE, "lifecycle", lifecycle)?;
+        query = query.filter(agent::Column::Lifecycle.eq(lifecycle));
+    }
+    if let Some(drive) = call.asked("drive") {
+        known_state(&agent_drive::TABLE, "drive", drive)?;
+        query = query.filter(agent::Column::Drive.eq(drive));
+    }
+    if let Some(before) = page.before {
+        query = query.filter(agent::Column::Id.lt(before));
+    }
+    let rows = query.order_by_desc(agent::Column::Id).limit(page.rows()).all(call.api.db()).await?;
+    Ok(Reply::ok(page.answer(rows, |row| row.id, |row| show(&row))))
+}
+
+pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
+    Ok(Reply::ok(show(&find::agent(&call).await?.0)))
+}
+
+/// Built here rather than from the cascades: it has none, and must see both of the agent's states
+/// in the version that it was judged by.
+pub(crate) async fn start(call: Arc<Call>) -> Result<Reply, Problem> {
+    let table = &agent_drive::TABLE;
+    let (_, (id, answer)) = settle(&call, find::agent, |(row, _)| {
+        let (id, session) = (AgentId::from(row.id), SessionId::from(row.session_id));
+        if !pair_allowed(&row.lifecycle, "running") {
+            return Err(refuse(table, &row.drive, "start", &format!("the agent is {}: it has ended", row.lifecycle)));
+        }
+        let moved = raise(table, &row.drive, "start")?;
+        let mut commit = Commit::new(session, call.actor()).traced(call.traceparent.clone());
+        let mut change = Change::entity(&agent::TABLE, id)
+            .version(row.version)
+            .set(agent::Column::NudgeCount, 0i64)
+            .set(agent::Column::LastError, None::<String>);
+        let before = (row.drive != "idle").then(|| row.drive.clone());
+        let mut after = agent::Model { nudge_count: 0, last_error: None, updated_at: commit.at(), ..row };
+        if let Some(moved) = moved {
+            change = change.moving(moved);
+            after.drive = moved.to().into();
+        }
+        commit.change(change);
+        let told = AgentDriveStarted { reason: Some("start".into()), relaunched_from: before };
+        commit.rune(Draft::new(id, &told)?.agent(id));
+        let answer = show(&after);
+        call.keep(&mut commit, session, StatusCode::OK, &answer);
+        Ok((commit, (id, answer)))
+    })
+    .await?;
+    wake::agent(&call, id.uuid()).await;
+    Ok(Reply::kept(StatusCode::OK, answer))
+}
+
+async fn command(
+    call: &Call,
+    machine: &'static instar_core::machine::Table,
+    event: &str,
+    reason: &str,
+) -> Result<Reply, Problem> {
+    let (row, session) = find::agent(call).await?;
+    let (id, session) = (AgentId::from(row.id), SessionId::from(session.id));
+    let act = Command { call, session, entity: id.into(), machine, event }.act().reason(reason);
+    let hub = call.api.hub();
+    hub.follow(&runes_of(act.carry_out(hub).await?));
+    Ok(Reply::ok(show(&find::agent(call).await?.0)))
+}
+
+pub(crate) async fn stop(call: Arc<Call>) -> Result<Reply, Problem> {
+    command(&call, &agent_drive::TABLE, "stop", "stop").await
+}
+
+pub(crate) async fn hold(call: Arc<Call>) -> Result<Reply, Problem> {
+    command(&call, &agent_drive::TABLE, "hold", "hold").await
+}
+
+pub(crate) async fn terminate(call: Arc<Call>) -> Result<Reply, Problem> {
+    let force = call.body.get("force").and_then(Value::as_bool).unwrap_or(false);
+    command(&call, &agent_lifecycle::TABLE, if force { "kill_forced" } else { "kill" }, "terminate").await
+}

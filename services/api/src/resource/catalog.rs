@@ -1,0 +1,72 @@
+//! Tools and models that agents may be given.
+
+use crate::call::{Call, Reply};
+use crate::problem::Problem;
+use crate::shape::{Kind, Shape, must};
+use axum::http::StatusCode;
+use instar_tools::{Origin, Refused, Spec, Tool};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(crate) static TOOL: Shape = Shape {
+    name: "Tool",
+    fields: &[
+        must("name", Kind::Text(200), "What agents call it"),
+        must("description", Kind::Prose(usize::MAX), "What the model reads"),
+        must("kind", Kind::Text(40), "builtin, http or command"),
+        must("parameters", Kind::Object, "JSON Schema of its arguments"),
+        must("side_effects", Kind::Bool, "Whether it changes anything"),
+        must("idempotent", Kind::Bool, "Whether the same key has one effect"),
+        must("requires_approval", Kind::Text(40), "inherit, always or never"),
+        must("timeout_ms", Kind::Integer, "How long an attempt may take"),
+        must("max_output_bytes", Kind::Integer, "How much of its output is kept"),
+        must("enabled", Kind::Bool, "Whether it may be called"),
+        must("origin", Kind::Text(40), "operator or api"),
+        must("definition_hash", Kind::Text(64), "Of what it does"),
+    ],
+};
+pub(crate) static MODEL: Shape =
+    Shape { name: "Model", fields: &[must("name", Kind::Text(200), "What agents call it")] };
+
+fn show(tool: &Tool) -> Value {
+    let (spec, offer) = (tool.spec(), tool.offer());
+    json!({
+        "name": spec.name,
+        "description": spec.description,
+        "kind": spec.kind,
+        "parameters": offer.parameters,
+        "side_effects": spec.side_effects,
+        "idempotent": spec.idempotent,
+        "requires_approval": spec.requires_approval,
+        "timeout_ms": spec.timeout_ms,
+        "max_output_bytes": spec.max_output_bytes,
+        "enabled": spec.enabled,
+        "origin": match tool.origin() { Origin::Operator => "operator", Origin::Api => "api" },
+        "definition_hash": tool.definition_hash(),
+    })
+}
+
+pub(crate) async fn tools(call: Arc<Call>) -> Result<Reply, Problem> {
+    let data: Vec<Value> = call.api.catalog.tools.list().iter().map(|tool| show(tool)).collect();
+    Ok(Reply::ok(json!({"data": data, "next_cursor": null})))
+}
+
+pub(crate) async fn models(call: Arc<Call>) -> Result<Reply, Problem> {
+    let data: Vec<Value> = call.api.catalog.models.iter().map(|name| json!({"name": name})).collect();
+    Ok(Reply::ok(json!({"data": data, "next_cursor": null})))
+}
+
+/// Known to this process only, which is enough where there is no other.
+pub(crate) async fn register(call: Arc<Call>) -> Result<Reply, Problem> {
+    if call.api.context.config.nats.url.is_some() {
+        return Err(Problem::not_yet("with several processes, tools are registered in their configuration"));
+    }
+    let spec: Spec = call.read()?;
+    match call.api.catalog.tools.register(spec, Origin::Api) {
+        Ok(tool) => Ok(Reply::Json { status: StatusCode::CREATED, body: show(&tool), kept: false }),
+        Err(Refused::Invalid { problems, .. }) => {
+            Err(Problem::invalid(problems.into_iter().map(|p| (format!("/{}", p.field), p.message)).collect()))
+        }
+        Err(refused) => Err(Problem::conflict("tool_refused", refused.to_string())),
+    }
+}

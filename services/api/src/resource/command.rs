@@ -1,0 +1,22 @@
+//! A person's event on a machine, with everything that it causes.
+
+use crate::call::Call;
+use instar_core::id::{Entity, SessionId};
+use instar_core::machine::Table;
+use instar_runtime::Act;
+
+pub(crate) struct Command<'a> {
+    pub(crate) call: &'a Call,
+    pub(crate) session: SessionId,
+    pub(crate) entity: Entity,
+    pub(crate) machine: &'static Table,
+    pub(crate) event: &'a str,
+}
+
+impl<'a> Command<'a> {
+    pub(crate) fn act(self) -> Act<'a> {
+        let mut act = Act::new(self.session, self.entity, self.machine, self.event, self.call.actor());
+        act.traceparent = self.call.traceparent.clone();
+        act
+    }
+}

@@ -1,0 +1,74 @@
+//! An agent's configuration, changed while it lives. It counts from the next turn on.
+
+use super::agent::{APPROVAL_MODES, PROMPT_BYTES_MAX, TOOLS_MAX, show, unknown_model, unknown_tools};
+use super::find;
+use crate::call::{Call, Reply};
+use crate::problem::Problem;
+use crate::settle::settle;
+use crate::shape::{Kind, Shape, may};
+use instar_core::id::{AgentId, SessionId};
+use instar_core::rune::Draft;
+use instar_core::rune::payload::ConfigUpdated;
+use instar_store::entity::agent;
+use instar_store::{Change, Commit};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(crate) static CONFIGURE: Shape = Shape {
+    name: "AgentPatch",
+    fields: &[
+        may("name", Kind::Text(200), "What people call it"),
+        may("model", Kind::Text(200), "The name of a configured model"),
+        may("system_prompt", Kind::Prose(PROMPT_BYTES_MAX), "Its instructions"),
+        may("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern"),
+        may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need"),
+    ],
+};
+
+pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
+    let changes: serde_json::Map<String, Value> =
+        call.body.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect();
+    if changes.is_empty() {
+        let known = CONFIGURE.fields.iter().map(|field| field.name).collect::<Vec<_>>().join(", ");
+        return Err(Problem::invalid(vec![(String::new(), format!("nothing to change; give one of: {known}"))]));
+    }
+    let text = |name: &str| changes.get(name).and_then(Value::as_str).map(str::to_owned);
+    let (name, model) = (text("name"), text("model"));
+    let catalog = &call.api.catalog;
+    let mut wrong = model.iter().flat_map(|model| unknown_model(catalog, model, "")).collect::<Vec<_>>();
+    if let Some(Value::Array(tools)) = changes.get("tools") {
+        let tools: Vec<String> = tools.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        wrong.extend(unknown_tools(catalog, &tools, ""));
+    }
+    if !wrong.is_empty() {
+        return Err(Problem::invalid(wrong));
+    }
+    let (_, answer) = settle(&call, find::agent, |(mut row, _)| {
+        if matches!(row.lifecycle.as_str(), "terminated" | "failed") {
+            return Err(Problem::conflict("ended", format!("the agent is {}: it has ended", row.lifecycle)));
+        }
+        let id = AgentId::from(row.id);
+        let mut commit = Commit::new(SessionId::from(row.session_id), call.actor()).traced(call.traceparent.clone());
+        let mut change = Change::new(&agent::TABLE, id.uuid()).version(row.version);
+        for field in ["system_prompt", "tools", "approval_mode"] {
+            if let (Some(value), Some(config)) = (changes.get(field), row.config.as_object_mut()) {
+                config.insert(field.into(), value.clone());
+            }
+        }
+        change = change.set(agent::Column::Config, row.config.clone());
+        if let Some(name) = &name {
+            row.name.clone_from(name);
+            change = change.set(agent::Column::Name, name.clone());
+        }
+        if let Some(model) = &model {
+            row.model.clone_from(model);
+            change = change.set(agent::Column::Model, model.clone());
+        }
+        commit.change(change);
+        commit.rune(Draft::new(id, &ConfigUpdated { changes: json!(changes) })?.agent(id));
+        row.updated_at = commit.at();
+        Ok((commit, show(&row)))
+    })
+    .await?;
+    Ok(Reply::ok(answer))
+}

@@ -1,0 +1,231 @@
+//! Tool calls: looked at, decided about, cancelled, resolved.
+
+use super::command::Command;
+use super::find;
+use super::session::known_state;
+use crate::call::{Call, Reply};
+use crate::page::Page;
+use crate::problem::{Problem, runes_of};
+use crate::settle::{raise, refuse, settle};
+use crate::shape::{Kind, Shape, may, must};
+use axum::http::StatusCode;
+use chrono::{DateTime, Utc};
+use instar_core::id::{AgentId, CallId, SessionId, TurnId};
+use instar_core::machine::{Phase, tool_call as machine};
+use instar_core::rune::Draft;
+use instar_core::rune::payload::{ToolApproved, ToolResolved};
+use instar_store::entity::{session, tool_call};
+use instar_store::{Change, Commit};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+pub(crate) static TOOL_CALL: Shape = Shape {
+    name: "ToolCall",
+    fields: &[
+        must("id", Kind::Id("call"), "The call's id"),
+        must("session_id", Kind::Id("ses"), "Its session"),
+        must("agent_id", Kind::Id("agt"), "The agent that asked for it"),
+        may("turn_id", Kind::Id("trn"), "Its turn"),
+        must("name", Kind::Text(200), "The tool"),
+        must("arguments", Kind::Any, "What it is called with"),
+        must("digest", Kind::Prose(200), "Of tool, arguments and definition: what an approval is bound to"),
+        must("effect", Kind::Text(40), "read_only, idempotent or at_most_once"),
+        must("status", Kind::State(&machine::TABLE), "Where its machine is"),
+        may("result_status", Kind::Text(40), "How it ended"),
+        may("result", Kind::Any, "What came of it"),
+        must("attempts", Kind::Integer, "Times it was started"),
+        may("approval", Kind::Object, "Who was asked, who decided"),
+        may("expires_at", Kind::Time, "Until when somebody may decide"),
+        must("created_at", Kind::Time, "When the model asked for it"),
+        may("ended_at", Kind::Time, "When it had its result"),
+    ],
+};
+pub(crate) static APPROVE: Shape = Shape {
+    name: "Approve",
+    fields: &[may("digest", Kind::Text(200), "What was shown to whoever approves; must still be the call's")],
+};
+pub(crate) static DENY: Shape =
+    Shape { name: "Deny", fields: &[must("reason", Kind::Text(4_000), "Why; the model reads it")] };
+pub(crate) static CANCEL: Shape =
+    Shape { name: "Cancel", fields: &[may("reason", Kind::Text(4_000), "Why; the model reads it")] };
+pub(crate) static RESOLVE: Shape = Shape {
+    name: "Resolve",
+    fields: &[
+        must(
+            "outcome",
+            Kind::Choice(&["success", "error", "retry"]),
+            "What really happened, or that it shall be asked for again",
+        ),
+        may("output", Kind::Any, "What came of it"),
+    ],
+};
+
+pub(crate) fn show(row: &tool_call::Model) -> Value {
+    json!({
+        "id": CallId::from(row.id),
+        "session_id": SessionId::from(row.session_id),
+        "agent_id": AgentId::from(row.agent_id),
+        "turn_id": row.turn_id.map(TurnId::from),
+        "name": row.name,
+        "arguments": row.arguments,
+        "digest": row.digest,
+        "effect": row.effect,
+        "status": row.status,
+        "result_status": row.result_status,
+        "result": row.result,
+        "attempts": row.attempts,
+        "approval": row.approval,
+        "expires_at": row.expires_at,
+        "created_at": row.created_at,
+        "ended_at": row.ended_at,
+    })
+}
+
+pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
+    let page = Page::of(&call)?;
+    let mut query = tool_call::Entity::find()
+        .join(sea_orm::JoinType::InnerJoin, find::to_session::<tool_call::Entity>())
+        .filter(session::Column::Namespace.eq(&*call.caller.namespace));
+    if let Some(status) = call.asked("status") {
+        known_state(&machine::TABLE, "status", status)?;
+        query = query.filter(tool_call::Column::Status.eq(status));
+        if machine::TABLE.phase(status) == Some(Phase::Live) {
+            // There is an index of what has not ended.
+            query = query.filter(tool_call::Column::EndedAt.is_null());
+        }
+    }
+    if let Some(turn) = call.filter::<TurnId>("turn")? {
+        query = query.filter(tool_call::Column::TurnId.eq(turn.uuid()));
+    }
+    if let Some(session) = call.filter::<SessionId>("session")? {
+        query = query.filter(tool_call::Column::SessionId.eq(session.uuid()));
+    }
+    if let Some(agent) = call.filter::<AgentId>("agent")? {
+        query = query.filter(tool_call::Column::AgentId.eq(agent.uuid()));
+    }
+    if let Some(before) = page.before {
+        query = query.filter(tool_call::Column::Id.lt(before));
+    }
+    let rows = query.order_by_desc(tool_call::Column::Id).limit(page.rows()).all(call.api.db()).await?;
+    Ok(Reply::ok(page.answer(rows, |row| row.id, |row| show(&row))))
+}
+
+pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
+    Ok(Reply::ok(show(&find::tool_call(&call).await?.0)))
+}
+
+fn place(row: &tool_call::Model, draft: Draft) -> Draft {
+    let draft = draft.agent(AgentId::from(row.agent_id));
+    match row.turn_id {
+        Some(turn) => draft.turn(TurnId::from(turn)),
+        None => draft,
+    }
+}
+
+/// The call's approval with a decision added to what was asked.
+fn decided(row: &tool_call::Model, by: &str, at: DateTime<Utc>) -> Value {
+    let mut approval = row.approval.clone().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    approval["decision"] = json!("approved");
+    approval["approver"] = json!(by);
+    approval["decided_at"] = json!(at);
+    approval
+}
+
+/// Bound to the digest: what runs is what was shown. Written here rather than by the cascades,
+/// of which it has none, so that the decision is in the row as well.
+pub(crate) async fn approve(call: Arc<Call>) -> Result<Reply, Problem> {
+    let given = call.body.get("digest").and_then(Value::as_str);
+    let (landed, answer) = settle(&call, find::tool_call, |(row, _)| {
+        if given.is_some_and(|digest| digest != row.digest) {
+            let detail = "the call is not the one that was shown: look at it again before you approve it";
+            return Err(Problem::conflict("digest_mismatch", detail).with("digest", row.digest.as_str()));
+        }
+        let moved = raise(&machine::TABLE, &row.status, "approved")?;
+        let moved = moved.ok_or_else(|| refuse(&machine::TABLE, &row.status, "approved", "it is already so"))?;
+        let (id, session) = (CallId::from(row.id), SessionId::from(row.session_id));
+        let mut commit = Commit::new(session, call.actor()).traced(call.traceparent.clone());
+        let approval = decided(&row, &call.caller.key_id(), commit.at());
+        commit.change(
+            Change::entity(&tool_call::TABLE, id)
+                .moving(moved)
+                .version(row.version)
+                .set(tool_call::Column::Approval, approval.clone()),
+        );
+        let told = ToolApproved { approver: call.caller.key_id(), digest: Some(row.digest.clone()) };
+        commit.rune(place(&row, Draft::new(id, &told)?));
+        let answer = show(&tool_call::Model { status: moved.to().into(), approval: Some(approval), ..row });
+        call.keep(&mut commit, session, StatusCode::OK, &answer);
+        Ok((commit, answer))
+    })
+    .await?;
+    call.api.hub().follow(&landed.runes);
+    Ok(Reply::kept(StatusCode::OK, answer))
+}
+
+async fn command(call: &Call, event: &str, reason: &str) -> Result<Reply, Problem> {
+    let (row, session) = find::tool_call(call).await?;
+    let (id, session) = (CallId::from(row.id), SessionId::from(session.id));
+    let by = call.caller.key_id();
+    let command = Command { call, session, entity: id.into(), machine: &machine::TABLE, event };
+    let act = command.act().reason(reason).telling("tool.denied", json!({"reason": reason, "by": by}));
+    let hub = call.api.hub();
+    hub.follow(&runes_of(act.carry_out(hub).await?));
+    Ok(Reply::ok(show(&find::tool_call(call).await?.0)))
+}
+
+pub(crate) async fn deny(call: Arc<Call>) -> Result<Reply, Problem> {
+    let reason = call.body.get("reason").and_then(Value::as_str).unwrap_or_default().to_owned();
+    command(&call, "denied", &reason).await
+}
+
+pub(crate) async fn cancel(call: Arc<Call>) -> Result<Reply, Problem> {
+    let reason = call.body.get("reason").and_then(Value::as_str).unwrap_or("cancelled by a person").to_owned();
+    command(&call, "cancelled", &reason).await
+}
+
+/// A person says what an unknown outcome was. The call stays ended; what is known of it changes.
+pub(crate) async fn resolve(call: Arc<Call>) -> Result<Reply, Problem> {
+    let outcome = call.body.get("outcome").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let output = call.body.get("output").cloned().unwrap_or(Value::Null);
+    let (_, answer) = settle(&call, find::tool_call, |(row, _)| {
+        let moved = raise(&machine::TABLE, &row.status, "resolve")?;
+        let settled = row.result.as_ref().is_some_and(|result| result.get("resolution").is_some());
+        let (Some(moved), Some("unknown"), false) = (moved, row.result_status.as_deref(), settled) else {
+            let advice = "its outcome is known: only an unknown one can be resolved, and once";
+            return Err(refuse(&machine::TABLE, &row.status, "resolve", advice));
+        };
+        let (id, session) = (CallId::from(row.id), SessionId::from(row.session_id));
+        let mut commit = Commit::new(session, call.actor()).traced(call.traceparent.clone());
+        let at = commit.at();
+        let mut result = row.result.clone().filter(Value::is_object).unwrap_or_else(|| json!({}));
+        result["resolution"] = json!({"outcome": outcome, "by": call.caller.key_id(), "at": at});
+        let status = match outcome.as_str() {
+            "success" => {
+                result["output"] = output.clone();
+                result["error"] = Value::Null;
+                "success"
+            }
+            "error" => {
+                result["output"] = output.clone();
+                "error"
+            }
+            _ => "unknown",
+        };
+        commit.change(
+            Change::entity(&tool_call::TABLE, id)
+                .moving(moved)
+                .version(row.version)
+                .set(tool_call::Column::ResultStatus, status)
+                .set(tool_call::Column::Result, result.clone()),
+        );
+        let told = ToolResolved { outcome: outcome.clone(), output: output.clone(), reason: None };
+        commit.rune(place(&row, Draft::new(id, &told)?));
+        let after = tool_call::Model { result_status: Some(status.into()), result: Some(result), ..row };
+        let answer = show(&after);
+        call.keep(&mut commit, session, StatusCode::OK, &answer);
+        Ok((commit, answer))
+    })
+    .await?;
+    Ok(Reply::kept(StatusCode::OK, answer))
+}

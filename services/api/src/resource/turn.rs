@@ -1,0 +1,194 @@
+//! Turns: listed, looked at, interrupted.
+
+use super::command::Command;
+use super::find;
+use super::session::known_state;
+use super::wait::waiting_for;
+use crate::call::{Call, Reply};
+use crate::page::Page;
+use crate::problem::{Problem, runes_of};
+use crate::shape::{Kind, Shape, may, must};
+use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
+use instar_core::machine::{Phase, turn as machine};
+use instar_store::entity::{agent, message, session, tool_call, turn};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use uuid::Uuid;
+
+/// The longest wait for an end, in seconds: shorter than a request may take.
+const WAIT_MAX: f64 = 25.0;
+/// How late an end is noticed when the bus has lost its hint.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+pub(crate) static SAID: Shape = Shape {
+    name: "Said",
+    fields: &[
+        must("id", Kind::Id("msg"), "The message"),
+        must("role", Kind::Text(40), "Who said it"),
+        must("content", Kind::Prose(usize::MAX), "What"),
+    ],
+};
+pub(crate) static TURN: Shape = Shape {
+    name: "Turn",
+    fields: &[
+        must("id", Kind::Id("trn"), "The turn's id"),
+        must("session_id", Kind::Id("ses"), "Its session"),
+        must("agent_id", Kind::Id("agt"), "Its agent"),
+        must("status", Kind::State(&machine::TABLE), "Where its machine is"),
+        must("cause", Kind::Text(40), "Why there is a turn"),
+        must("input", Kind::List(&SAID), "Messages that it answers"),
+        may("output", Kind::Prose(usize::MAX), "What the model said in the end"),
+        must("usage", Kind::Object, "Tokens so far"),
+        must("attempts", Kind::Integer, "Workers that took it up"),
+        must("iterations", Kind::Integer, "Calls of the model made"),
+        must("open_calls", Kind::Integer, "Tool calls without a result"),
+        may("error", Kind::Object, "Why it failed"),
+        may(
+            "waiting_for",
+            Kind::Object,
+            "What keeps it waiting: session, agent, turn, worker, approval, tool, provider",
+        ),
+        must("created_at", Kind::Time, "When it was queued"),
+        may("ended_at", Kind::Time, "When it ended"),
+    ],
+};
+pub(crate) static INTERRUPT: Shape =
+    Shape { name: "Interrupt", fields: &[may("reason", Kind::Text(1_000), "Why, for the log")] };
+
+fn show(row: &turn::Model, input: Vec<Value>, waiting: Option<Value>) -> Value {
+    json!({
+        "id": TurnId::from(row.id),
+        "session_id": SessionId::from(row.session_id),
+        "agent_id": AgentId::from(row.agent_id),
+        "status": row.status,
+        "cause": row.cause,
+        "input": input,
+        "output": row.output,
+        "usage": row.usage,
+        "attempts": row.attempts,
+        "iterations": row.iterations,
+        "open_calls": row.open_calls,
+        "error": row.error,
+        "waiting_for": waiting,
+        "created_at": row.created_at,
+        "ended_at": row.ended_at,
+    })
+}
+
+/// What is shown beside the rows themselves, for a whole page with one query per table.
+async fn shown(call: &Call, turns: &[turn::Model]) -> Result<Vec<Value>, Problem> {
+    let db = call.api.db();
+    let ids: Vec<Uuid> = turns.iter().map(|turn| turn.id).collect();
+    let live: Vec<&turn::Model> = turns.iter().filter(|turn| turn.ended_at.is_none()).collect();
+    let said = message::Entity::find()
+        .filter(message::Column::TurnId.is_in(ids))
+        // The agent's own words are the turn's output.
+        .filter(message::Column::Role.ne("assistant"))
+        .order_by_asc(message::Column::Id)
+        .all(db)
+        .await?;
+    let mut inputs: HashMap<Uuid, Vec<Value>> = HashMap::new();
+    for row in said {
+        let shown = json!({"id": MessageId::from(row.id), "role": row.role, "content": row.content});
+        inputs.entry(row.turn_id.unwrap_or_default()).or_default().push(shown);
+    }
+    let (mut agents, mut sessions, mut calls, mut begun) = (HashMap::new(), HashMap::new(), Vec::new(), HashMap::new());
+    if !live.is_empty() {
+        let of = |pick: fn(&turn::Model) -> Uuid| live.iter().map(|turn| pick(turn)).collect::<Vec<_>>();
+        let rows = agent::Entity::find().filter(agent::Column::Id.is_in(of(|t| t.agent_id))).all(db).await?;
+        agents.extend(rows.into_iter().map(|row| (row.id, row)));
+        let rows = session::Entity::find().filter(session::Column::Id.is_in(of(|t| t.session_id))).all(db).await?;
+        sessions.extend(rows.into_iter().map(|row| (row.id, row)));
+        calls = tool_call::Entity::find().filter(tool_call::Column::TurnId.is_in(of(|t| t.id))).all(db).await?;
+        let rows = turn::Entity::find()
+            .filter(turn::Column::AgentId.is_in(of(|t| t.agent_id)))
+            .filter(turn::Column::EndedAt.is_null())
+            .filter(turn::Column::Status.ne("queued"))
+            .all(db)
+            .await?;
+        begun.extend(rows.into_iter().map(|row| (row.agent_id, row.id)));
+    }
+    let show = |turn: &turn::Model| {
+        let waiting = agents.get(&turn.agent_id).zip(sessions.get(&turn.session_id)).and_then(|(agent, session)| {
+            let own: Vec<tool_call::Model> = calls.iter().filter(|c| c.turn_id == Some(turn.id)).cloned().collect();
+            let busy = begun.get(&turn.agent_id).copied().filter(|id| *id != turn.id);
+            waiting_for(session, agent, turn, &own, busy)
+        });
+        show(turn, inputs.get(&turn.id).cloned().unwrap_or_default(), waiting)
+    };
+    Ok(turns.iter().map(show).collect())
+}
+
+pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
+    let page = Page::of(&call)?;
+    let mut query = turn::Entity::find()
+        .join(sea_orm::JoinType::InnerJoin, find::to_session::<turn::Entity>())
+        .filter(session::Column::Namespace.eq(&*call.caller.namespace));
+    if let Some(agent) = call.filter::<AgentId>("agent")? {
+        query = query.filter(turn::Column::AgentId.eq(agent.uuid()));
+    }
+    if let Some(session) = call.filter::<SessionId>("session")? {
+        query = query.filter(turn::Column::SessionId.eq(session.uuid()));
+    }
+    if let Some(status) = call.asked("status") {
+        known_state(&machine::TABLE, "status", status)?;
+        query = query.filter(turn::Column::Status.eq(status));
+        if machine::TABLE.phase(status) == Some(Phase::Live) {
+            // There is an index of what has not ended.
+            query = query.filter(turn::Column::EndedAt.is_null());
+        }
+    }
+    if let Some(before) = page.before {
+        query = query.filter(turn::Column::Id.lt(before));
+    }
+    let rows = query.order_by_desc(turn::Column::Id).limit(page.rows()).all(call.api.db()).await?;
+    let shown = shown(&call, &rows).await?;
+    let rows: Vec<(Uuid, Value)> = rows.into_iter().map(|row| row.id).zip(shown).collect();
+    Ok(Reply::ok(page.answer(rows, |row| row.0, |row| row.1)))
+}
+
+/// At once, or with `wait` when the turn has ended or that many seconds are over.
+pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
+    let Some(wait) = call.asked("wait") else { return one(&call, find::turn(&call).await?.0).await };
+    let within = wait.parse().ok().filter(|seconds| (0.0..=WAIT_MAX).contains(seconds));
+    let within = within.ok_or_else(|| Problem::field("wait", format!("must be seconds, 0 to {WAIT_MAX}")))?;
+    let end = tokio::time::Instant::now() + Duration::from_secs_f64(within);
+    let id: TurnId = call.id("turn")?;
+    let ended = call.api.feed.end_of(&id.to_string());
+    loop {
+        let told = ended.notified();
+        tokio::pin!(told);
+        // From here on it is heard, also before it is awaited.
+        told.as_mut().enable();
+        let (row, _) = find::turn(&call).await?;
+        if row.ended_at.is_some() || tokio::time::Instant::now() >= end {
+            return one(&call, row).await;
+        }
+        let look = end.min(tokio::time::Instant::now() + LOOK_EVERY);
+        tokio::select! {
+            () = told => {}
+            () = tokio::time::sleep_until(look) => {}
+        }
+    }
+}
+
+async fn one(call: &Call, row: turn::Model) -> Result<Reply, Problem> {
+    Ok(Reply::ok(shown(call, &[row]).await?.pop().unwrap_or_default()))
+}
+
+/// One that never began ends at once; one that runs is asked to, at its next safe boundary.
+pub(crate) async fn interrupt(call: Arc<Call>) -> Result<Reply, Problem> {
+    let reason = call.body.get("reason").and_then(Value::as_str).unwrap_or("interrupt").to_owned();
+    let (row, session) = find::turn(&call).await?;
+    let (id, session) = (TurnId::from(row.id), SessionId::from(session.id));
+    let runs = matches!(row.status.as_str(), "streaming" | "tool_executing");
+    let event = if runs { "request_control" } else { "interrupt" };
+    let command = Command { call: &call, session, entity: id.into(), machine: &machine::TABLE, event };
+    let act = command.act().reason(&reason).telling("turn.control_requested", json!({"action": "interrupt"}));
+    let hub = call.api.hub();
+    hub.follow(&runes_of(act.carry_out(hub).await?));
+    one(&call, find::turn(&call).await?.0).await
+}

@@ -1,0 +1,46 @@
+//! A session that somebody follows: a bell for its runes, a wire for its deltas.
+
+use super::frame::Piece;
+use std::sync::Arc;
+use tokio::sync::{broadcast, watch};
+
+/// Pieces that may wait for a reader; one that is further behind is sent away.
+const PIECES_MAX: usize = 512;
+
+pub(super) struct Channel {
+    head: watch::Sender<i64>,
+    pieces: broadcast::Sender<Arc<Piece>>,
+}
+
+impl Channel {
+    pub(super) fn new() -> Channel {
+        Channel { head: watch::Sender::new(0), pieces: broadcast::Sender::new(PIECES_MAX) }
+    }
+
+    /// The log has come this far.
+    pub(super) fn ring(&self, seq: i64) {
+        self.head.send_if_modified(|head| {
+            let news = seq > *head;
+            *head = seq.max(*head);
+            news
+        });
+    }
+
+    pub(super) fn hear(&self, piece: Piece) {
+        // Nobody listening is no error.
+        let _ = self.pieces.send(Arc::new(piece));
+    }
+
+    pub(super) fn bell(&self) -> watch::Receiver<i64> {
+        self.head.subscribe()
+    }
+
+    pub(super) fn wire(&self) -> broadcast::Receiver<Arc<Piece>> {
+        self.pieces.subscribe()
+    }
+}
+
+/// Kinds after which a turn says nothing more.
+pub(super) fn ends(kind: &str) -> bool {
+    matches!(kind, "turn.completed" | "turn.interrupted" | "turn.error")
+}

@@ -1,0 +1,222 @@
+//! One ear on the bus for all readers of this process.
+//!
+//! It also hears what nobody follows yet: who joins in mid-turn is told what was said before.
+
+use super::channel::{Channel, ends};
+use super::frame::{Piece, Source};
+use super::talk::{SoFar, Talks};
+use instar_bus::message::{Live, Rune, live};
+use instar_bus::{BusError, Heard, Listener};
+use instar_core::id::SessionId;
+use instar_core::rune::KINDS;
+use instar_runtime::Hub;
+use instar_runtime::drain::Drain;
+use instar_store::entity::session;
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+/// How late a rune is at the most when the bus has lost its hint.
+const POLL_EVERY: Duration = Duration::from_secs(2);
+/// Waits for ends that are kept before the forgotten ones are cleared away.
+const ENDS_MAX: usize = 10_000;
+/// Sessions asked for in one query.
+const POLL_MAX: usize = 500;
+
+pub(crate) struct Feed {
+    hub: Hub,
+    channels: Mutex<HashMap<SessionId, Arc<Channel>>>,
+    talks: Mutex<Talks>,
+    /// Who waits for the end of a turn.
+    ends: Mutex<HashMap<String, Weak<Notify>>>,
+    /// The bus may have lost something: look now.
+    doubt: Notify,
+}
+
+/// A reader's hold on its session's channel.
+pub(super) struct Subscription {
+    feed: Arc<Feed>,
+    session: SessionId,
+    pub(super) channel: Arc<Channel>,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut channels = self.feed.channels();
+        // The list's and ours: the last reader leaves.
+        if Arc::strong_count(&self.channel) <= 2 {
+            channels.remove(&self.session);
+        }
+    }
+}
+
+struct Ears {
+    transitions: Listener<Rune>,
+    live: Listener<Live>,
+}
+
+impl Feed {
+    pub(crate) fn new(hub: Hub) -> Arc<Feed> {
+        Arc::new(Feed {
+            hub,
+            channels: Mutex::default(),
+            talks: Mutex::default(),
+            ends: Mutex::default(),
+            doubt: Notify::new(),
+        })
+    }
+
+    pub(crate) fn start(self: &Arc<Feed>, drain: &Drain) {
+        let (feed, until) = (self.clone(), drain.clone());
+        drain.spawn(async move {
+            tokio::select! {
+                () = feed.listen() => {}
+                () = until.draining() => {}
+            }
+        });
+        let (feed, until) = (self.clone(), drain.clone());
+        drain.spawn(async move {
+            tokio::select! {
+                () = feed.poll() => {}
+                () = until.draining() => {}
+            }
+        });
+    }
+
+    pub(super) fn follow(self: &Arc<Feed>, session: SessionId) -> Subscription {
+        let channel = self.channels().entry(session).or_insert_with(|| Arc::new(Channel::new())).clone();
+        Subscription { feed: self.clone(), session, channel }
+    }
+
+    fn channels(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<Channel>>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn channel(&self, session: &str) -> Option<Arc<Channel>> {
+        let session = session.parse().ok()?;
+        self.channels().get(&session).cloned()
+    }
+
+    fn ends(&self) -> MutexGuard<'_, HashMap<String, Weak<Notify>>> {
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Rings when the turn ends, as far as the bus says so: a hint to look.
+    pub(crate) fn end_of(&self, turn: &str) -> Arc<Notify> {
+        let mut ends = self.ends();
+        if let Some(waits) = ends.get(turn).and_then(Weak::upgrade) {
+            return waits;
+        }
+        if ends.len() >= ENDS_MAX {
+            ends.retain(|_, waits| waits.strong_count() > 0);
+        }
+        let waits = Arc::new(Notify::new());
+        ends.insert(turn.to_owned(), Arc::downgrade(&waits));
+        waits
+    }
+
+    pub(super) fn so_far(&self, turn: &str) -> Option<SoFar> {
+        self.talks().so_far(turn)
+    }
+
+    fn talks(&self) -> MutexGuard<'_, Talks> {
+        self.talks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn listen(&self) {
+        let mut ears = loop {
+            match self.ears().await {
+                Ok(ears) => break ears,
+                Err(error) => tracing::debug!(%error, "the bus is not heard; the logs are polled"),
+            }
+            tokio::time::sleep(POLL_EVERY).await;
+        };
+        // What happened before the ears were there did not ring.
+        self.doubt.notify_one();
+        loop {
+            tokio::select! {
+                heard = ears.transitions.next() => self.transition(heard),
+                heard = ears.live.next() => self.live(heard),
+            }
+        }
+    }
+
+    async fn ears(&self) -> Result<Ears, BusError> {
+        let bus = self.hub.bus();
+        let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.token).collect();
+        Ok(Ears { transitions: bus.listen_transitions(&kinds).await?, live: bus.listen(&bus.space().deltas()).await? })
+    }
+
+    fn transition(&self, heard: Heard<Rune>) {
+        let Heard::Message(rune) = heard else { return self.doubt.notify_one() };
+        match rune.kind.as_str() {
+            "turn.tool_calls_received" => self.talks().turn_page(&rune.turn_id),
+            "turn.recovered" => self.talks().end(&rune.turn_id),
+            kind if ends(kind) => {
+                self.talks().end(&rune.turn_id);
+                if let Some(waits) = self.ends().remove(&rune.turn_id).and_then(|waits| waits.upgrade()) {
+                    waits.notify_waiters();
+                }
+            }
+            _ => {}
+        }
+        if let Some(channel) = self.channel(&rune.session_id) {
+            channel.ring(i64::try_from(rune.seq).unwrap_or(i64::MAX));
+        }
+    }
+
+    fn live(&self, heard: Heard<Live>) {
+        // A lost delta is lost; what was said is in the log when the turn is over.
+        let Heard::Message(Live { event: Some(event) }) = heard else { return };
+        let (session, piece) = match event {
+            live::Event::Delta(d) => {
+                let source = Source::Agent(d.agent_id);
+                (d.session_id, Piece { turn: d.turn_id, index: d.index, text: d.text, kind: d.kind, source })
+            }
+            live::Event::Progress(p) => {
+                let source = Source::Tool { call: p.call_id, done_permille: p.done_permille };
+                (p.session_id, Piece { turn: p.turn_id, index: p.index, text: p.text, kind: String::new(), source })
+            }
+        };
+        // First: who joins in between gets the piece twice and tells by its number, never not at all.
+        self.talks().hear(&piece);
+        if let Some(channel) = self.channel(&session) {
+            channel.hear(piece);
+        }
+    }
+
+    /// Asks the database how far the followed logs are: the bus is only a hint.
+    async fn poll(&self) {
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(POLL_EVERY) => {}
+                () = self.doubt.notified() => {}
+            }
+            let followed: Vec<Uuid> = self.channels().keys().map(|id| id.uuid()).collect();
+            for ids in followed.chunks(POLL_MAX) {
+                let heads = session::Entity::find()
+                    .select_only()
+                    .column(session::Column::Id)
+                    .column(session::Column::HeadSeq)
+                    .filter(session::Column::Id.is_in(ids.iter().copied()))
+                    .into_tuple::<(Uuid, i64)>()
+                    .all(self.hub.store().db())
+                    .await;
+                match heads {
+                    Ok(heads) => {
+                        let channels = self.channels();
+                        for (id, head) in heads {
+                            if let Some(channel) = channels.get(&SessionId::from(id)) {
+                                channel.ring(head);
+                            }
+                        }
+                    }
+                    Err(error) => tracing::debug!(%error, "how far the logs are could not be read"),
+                }
+            }
+        }
+    }
+}

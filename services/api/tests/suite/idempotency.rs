@@ -1,0 +1,83 @@
+//! The same request twice: one effect, one answer.
+
+use crate::kit::{Backend, House, on_both, text};
+use anyhow::Result;
+use serde_json::json;
+
+async fn a_repeat_gets_the_first_answer_and_has_no_effect(house: House) -> Result<()> {
+    let (session, agent) = house.fleet().await?;
+    let cases = [
+        ("/v1/sessions".to_owned(), json!({"name": "once"})),
+        (format!("/v1/sessions/{session}/agents"), json!({"name": "b", "model": "default"})),
+        (format!("/v1/agents/{agent}/messages"), json!({"content": "hi", "mode": "queue"})),
+        (format!("/v1/sessions/{session}/pause"), json!({})),
+        (format!("/v1/sessions/{session}/resume"), json!({})),
+        (format!("/v1/agents/{agent}/stop"), json!({})),
+        (format!("/v1/agents/{agent}/start"), json!({})),
+    ];
+    for (n, (path, body)) in cases.iter().enumerate() {
+        let key = format!("key {n}");
+        let first = house.keyed(path, &key, body).await?;
+        assert!(first.status < 300 && !first.headers.contains_key("idempotent-replayed"), "{path}: {}", first.text);
+        // Quoted, and spelled differently, it is the same request.
+        let again = house.keyed(path, &format!("\"{key}\""), body).await?;
+        assert_eq!((again.status, &again.body), (first.status, &first.body), "{path}");
+        assert_eq!(again.headers["idempotent-replayed"], "true");
+        house.keyed(path, &key, &json!({"name": "other"})).await?.refuses(422, "");
+    }
+    // Another path with the same body is another request.
+    house.keyed(&format!("/v1/sessions/{session}/resume"), "key 3", &json!({})).await?.refuses(422, "another request");
+    let said = house.get(&format!("/v1/agents/{agent}/messages")).await?.is(200);
+    assert_eq!(said["data"].as_array().unwrap().len(), 1);
+    assert_eq!(house.get("/v1/sessions").await?.is(200)["data"].as_array().unwrap().len(), 2);
+    // What failed had no effect and is not kept: it may succeed later.
+    let late = format!("/v1/sessions/{session}/resume");
+    house.keyed(&late, "late", &json!({})).await?.refuses(409, "resume");
+    house.post(&format!("/v1/sessions/{session}/pause"), json!({})).await?.is(200);
+    house.keyed(&late, "late", &json!({})).await?.is(200);
+    // The key belongs to its namespace.
+    let request = house.request("POST", "/v1/sessions", "other-admin").header("Idempotency-Key", "key 0");
+    house.send(request.json(&json!({"name": "theirs"}))).await?.is(201);
+    let request = house.request("POST", "/v1/sessions", "other-admin").header("Idempotency-Key", "");
+    house.send(request.json(&json!({}))).await?.refuses(422, "Idempotency-Key");
+    Ok(())
+}
+
+async fn sixteen_at_once_say_it_once(house: House) -> Result<()> {
+    let (session, agent) = house.fleet().await?;
+    let (path, body) = (format!("/v1/agents/{agent}/messages"), json!({"content": "only once"}));
+    let pause = format!("/v1/sessions/{session}/pause");
+    for (path, key, body) in [(&path, "m", &body), (&pause, "p", &json!({}))] {
+        let sent = futures::future::join_all((0..16).map(|_| house.keyed(path, key, body))).await;
+        let sent = sent.into_iter().collect::<Result<Vec<_>>>()?;
+        assert!(sent.iter().all(|got| got.status < 300 && got.body == sent[0].body), "{sent:?}");
+        let replayed = sent.iter().filter(|got| got.headers.contains_key("idempotent-replayed")).count();
+        assert_eq!(replayed, 15);
+    }
+    assert_eq!(house.get(&path).await?.is(200)["data"].as_array().unwrap().len(), 1);
+    Ok(())
+}
+
+on_both! {
+    a_repeat_gets_the_first_answer_and_has_no_effect;
+    sixteen_at_once_say_it_once;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_processes_that_get_the_same_request_carry_it_out_once() -> Result<()> {
+    let house = House::on(Backend::Postgres).await?;
+    let twin = house.twin().await?;
+    let (_, agent) = house.fleet().await?;
+    let (path, body) = (format!("/v1/agents/{agent}/messages"), json!({"content": "only once"}));
+    for round in 0..5 {
+        let key = format!("round {round}");
+        let one = (0..8).map(|_| house.keyed(&path, &key, &body));
+        let two = (0..8).map(|_| twin.keyed(&path, &key, &body));
+        let (one, two) = tokio::join!(futures::future::join_all(one), futures::future::join_all(two));
+        let sent = one.into_iter().chain(two).collect::<Result<Vec<_>>>()?;
+        let ids: std::collections::BTreeSet<_> = sent.iter().map(|got| text(&got.body["message_id"])).collect();
+        assert!(ids.len() == 1 && sent.iter().all(|got| got.status == 202), "{sent:?}");
+    }
+    assert_eq!(house.get(&path).await?.is(200)["data"].as_array().unwrap().len(), 5);
+    Ok(())
+}

@@ -1,0 +1,14 @@
+//! The API as its callers meet it: a real server on a free port, asked over HTTP.
+
+mod access;
+mod agent;
+mod document;
+mod idempotency;
+mod input;
+mod kit;
+mod message;
+mod rune;
+mod session;
+mod stream;
+mod tool_call;
+mod turn;

@@ -1,0 +1,96 @@
+//! `instar agent …`
+
+use super::Extent;
+use super::session::changed;
+use crate::cli::json;
+use crate::failure::Failure;
+use crate::output::{self, Column, Format, short};
+use clap::Subcommand;
+use instar_client::{Agent, Client, NewAgent, Query};
+use serde_json::Value;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Make an agent in a session
+    Create {
+        session: String,
+        #[arg(long)]
+        name: String,
+        /// A model of the configuration
+        #[arg(long, default_value = "default")]
+        model: String,
+        #[arg(long)]
+        role: Option<String>,
+        #[arg(long)]
+        system_prompt: Option<String>,
+        /// A tool it may use, such as echo or clock.*; may be repeated
+        #[arg(long = "tool")]
+        tools: Vec<String>,
+        #[arg(long = "loop", value_parser = ["reactive", "autonomous"])]
+        drive_loop: Option<String>,
+        /// A JSON object of limits
+        #[arg(long, value_parser = json)]
+        budget: Option<Value>,
+        #[arg(long, value_parser = ["full_access", "auto", "read_only"])]
+        approval_mode: Option<String>,
+    },
+    /// List agents
+    List {
+        #[arg(long)]
+        session: Option<String>,
+        /// Whether it exists and is in a turn, such as idle
+        #[arg(long)]
+        lifecycle: Option<String>,
+        /// Whether it takes work, such as running
+        #[arg(long)]
+        drive: Option<String>,
+        #[command(flatten)]
+        extent: Extent,
+    },
+    /// Show an agent
+    Get { agent: String },
+    /// Let it take up work
+    Start { agent: String },
+    /// Let it finish its turn and take up no more
+    Stop { agent: String },
+    /// Keep it from work until it is started
+    Hold { agent: String },
+    /// End it for good
+    Terminate {
+        agent: String,
+        /// Do not wait for its turn
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+const COLUMNS: &[Column<Agent>] = &[
+    ("ID", |a| a.id.clone()),
+    ("NAME", |a| a.name.clone()),
+    ("MODEL", |a| a.model.clone()),
+    ("LIFECYCLE", |a| a.lifecycle.clone()),
+    ("DRIVE", |a| a.drive.clone()),
+    ("LAST ERROR", |a| short(a.last_error.as_deref().unwrap_or_default(), 50)),
+];
+
+impl Verb {
+    pub(crate) async fn run(self, client: &Client, format: Format) -> Result<(), Failure> {
+        let done = match self {
+            Verb::Create { session, name, model, role, system_prompt, tools, drive_loop, budget, approval_mode } => {
+                let new = NewAgent { name, role, model, system_prompt, tools, drive_loop, budget, approval_mode };
+                client.create_agent(&session, &new).await?
+            }
+            Verb::List { session, lifecycle, drive, extent } => {
+                let query = Query::new().maybe("session", session).maybe("lifecycle", lifecycle).maybe("drive", drive);
+                let agents = extent.read(client, "agents", query).await?;
+                return Ok(output::list(format, &agents, COLUMNS)?);
+            }
+            Verb::Get { agent } => return Ok(output::one(format, &client.agent(&agent).await?)?),
+            Verb::Start { agent } => client.start_agent(&agent).await?,
+            Verb::Stop { agent } => client.stop_agent(&agent).await?,
+            Verb::Hold { agent } => client.hold_agent(&agent).await?,
+            Verb::Terminate { agent, force } => client.terminate_agent(&agent, force).await?,
+        };
+        Ok(changed(format, &done, COLUMNS)?)
+    }
+}

@@ -1,0 +1,113 @@
+//! `instar serve`: one service of several that meet in the database and on the bus.
+
+use crate::catalog::Catalog;
+use crate::failure::Failure;
+use crate::{output, service};
+use anyhow::{Context as _, Result};
+use clap::{Args, ValueEnum};
+use instar_runtime::Context;
+use instar_runtime::config::{Config, Role};
+use instar_runtime::drain::{Drain, Drained};
+use instar_runtime::health::Health;
+use instar_runtime::telemetry;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    #[arg(value_enum)]
+    pub(crate) service: Service,
+    /// The configuration [default: instar.toml if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Service {
+    Api,
+    Scheduler,
+    AgentWorker,
+    ToolRunner,
+}
+
+impl Service {
+    pub(crate) fn role(self) -> Role {
+        match self {
+            Service::Api => Role::Api,
+            Service::Scheduler => Role::Scheduler,
+            Service::AgentWorker => Role::AgentWorker,
+            Service::ToolRunner => Role::ToolRunner,
+        }
+    }
+}
+
+impl Arguments {
+    pub(crate) async fn run(self) -> Result<ExitCode, Failure> {
+        let role = self.service.role();
+        let config = Config::load(role, self.config.as_deref(), &[]).map_err(|bad| Failure::problems(bad.problems))?;
+        let catalog = catalog(self.service, &config)?;
+        let guard = telemetry::init(role.as_str(), &config.telemetry).map_err(anyhow::Error::from)?;
+        let outcome = self.serve(Arc::new(config), &catalog).await;
+        guard.shutdown().await;
+        Ok(outcome?.exit_code())
+    }
+
+    async fn serve(&self, config: Arc<Config>, catalog: &Catalog) -> Result<Drained> {
+        let role = self.service.role();
+        let drain = Drain::on_signal().context("signals cannot be heard")?;
+        let context = Context::open(role, config.clone(), drain.clone()).await?;
+        let ready = match self.service {
+            Service::Api => {
+                let key = config.bootstrap_key(|name| std::env::var(name).ok());
+                let address = service::start_api(&context, catalog, key.as_ref().map(|key| key.expose())).await?;
+                format!("ready {role} http://{address}")
+            }
+            Service::Scheduler => {
+                service::start_scheduler(&context).await?;
+                format!("ready {role}")
+            }
+            Service::AgentWorker => {
+                service::start_worker(&context, catalog).await?;
+                format!("ready {role}")
+            }
+            Service::ToolRunner => {
+                service::start_runner(&context, catalog).await?;
+                format!("ready {role}")
+            }
+        };
+        health(&context).await?;
+        output::say(&format!("{ready}\n"))?;
+        Ok(drain.wait_for(config.drain.grace()).await)
+    }
+}
+
+/// Keys of models are given only to who calls them: the API knows models by name.
+fn catalog(service: Service, config: &Config) -> Result<Catalog, Failure> {
+    let mut seen = config.clone();
+    match service {
+        Service::AgentWorker => {}
+        Service::Api => seen.models.iter_mut().for_each(|model| model.api_key_env = None),
+        Service::Scheduler | Service::ToolRunner => seen.models.clear(),
+    }
+    Catalog::build(&seen).map_err(Failure::problems)
+}
+
+/// The pages for probes, on an address of their own if the configuration names one.
+async fn health(context: &Context) -> Result<()> {
+    let Some(listen) = context.config.health.listen else { return Ok(()) };
+    let within = Duration::from_millis(context.config.health.check_timeout_ms);
+    let (store, bus) = (context.hub.store().clone(), context.hub.bus().clone());
+    let health = Health::new(context.drain.clone(), within)
+        .check("database", move || {
+            let store = store.clone();
+            async move { store.live_workers("none").await.map(drop) }
+        })
+        .check("bus", move || {
+            let connected = bus.connected();
+            async move { if connected { Ok(()) } else { Err("not connected") } }
+        });
+    health.serve(listen).await.with_context(|| format!("health.listen {listen}"))?;
+    Ok(())
+}

@@ -1,0 +1,72 @@
+//! The scheduler: time and order. Timers, what a hint did not reach, what a dead process left.
+//!
+//! It keeps nothing: every instance finds the same work by its state, and whoever commits first has
+//! done it. Any number may run side by side.
+
+mod lost;
+mod repeat;
+mod session;
+mod sweep;
+mod timer;
+
+use instar_core::machine::By;
+use instar_core::rune::Actor;
+use instar_runtime::{Context, Hub};
+use std::future::Future;
+use std::time::Duration;
+
+/// How many rows one look takes up at most; the rest comes with the next one.
+pub(crate) const BATCH: u64 = 500;
+
+/// What every look is given.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    pub(crate) hub: Hub,
+    pub(crate) actor: Actor,
+    pub(crate) repeats: repeat::Repeats,
+}
+
+/// Starts a scheduler; it ends with the context's drain.
+pub async fn start(context: Context) -> anyhow::Result<()> {
+    let actor = Actor::new(By::System, format!("scheduler-{}", uuid::Uuid::now_v7().simple()));
+    let desk = Desk { hub: context.hub.clone(), actor, repeats: repeat::Repeats::default() };
+    // A third of what a lease lasts would find the dead late; a sixth costs little.
+    let often = (context.config.lease.ttl() / 6).clamp(Duration::from_millis(100), Duration::from_secs(2));
+    every(&context, "timers", Duration::from_millis(200), desk.clone(), timer::fire);
+    every(&context, "owners", often, desk.clone(), lost::turns);
+    every(&context, "runners", often, desk.clone(), lost::calls);
+    every(&context, "idle", Duration::from_millis(1_000), desk.clone(), sweep::idle);
+    every(&context, "overdue", Duration::from_secs(5), desk.clone(), sweep::overdue);
+    every(&context, "publish", Duration::from_secs(1), desk.clone(), sweep::publish);
+    every(&context, "sessions", Duration::from_secs(1), desk.clone(), session::close);
+    every(&context, "seals", Duration::from_secs(10), desk.clone(), session::seal);
+    every(&context, "house", Duration::from_secs(30), desk, sweep::house);
+    Ok(())
+}
+
+/// Runs a look again and again until the drain begins; one that fails is tried again like any other.
+fn every<F>(context: &Context, what: &'static str, pause: Duration, desk: Desk, look: fn(Desk) -> F)
+where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
+    let drain = context.drain.clone();
+    context.drain.spawn(async move {
+        let mut tick = tokio::time::interval(pause);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut failing = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = drain.draining() => return,
+                _ = tick.tick() => {}
+            }
+            let looked = look(desk.clone()).await;
+            match &looked {
+                Err(error) if !failing => tracing::warn!(what, %error, "the look failed; it is tried again"),
+                Ok(()) if failing => tracing::info!(what, "the look works again"),
+                _ => {}
+            }
+            failing = looked.is_err();
+        }
+    });
+}

@@ -1,0 +1,42 @@
+//! What a dead process had: its turns go to another worker, its calls run again or end as unknown.
+
+use crate::{BATCH, Desk};
+use anyhow::Result;
+use instar_core::id::{AgentId, SessionId, TurnId};
+use instar_runtime::{Ready, flow};
+use instar_store::Answer;
+
+/// Turns that streamed when their owner died. The worker that takes one up bumps the epoch.
+pub(crate) async fn turns(desk: Desk) -> Result<()> {
+    for due in desk.hub.store().ownerless_turns(BATCH).await? {
+        if desk.repeats.due(due.turn.id) {
+            desk.hub.wake_turn(Ready::of(&due.turn, "owner_lost"), None, due.turn.traceparent.as_deref());
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn calls(desk: Desk) -> Result<()> {
+    for call in desk.hub.store().orphaned_calls(BATCH).await? {
+        let (commit, again) = flow::lost(&call, desk.actor.clone())?;
+        let Answer::Moved(landed) = desk.hub.commit(commit).await? else { continue };
+        metrics::counter!("instar.lease.expirations").increment(1);
+        if again {
+            desk.hub.wake_call_row(&call, true);
+            continue;
+        }
+        let Some(turn) = call.turn_id else { continue };
+        if landed.counter(turn).is_none_or(|open| open == 0) {
+            let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
+            let owner = desk.hub.store().agent(agent).await?.and_then(|agent| agent.owner);
+            let ready = Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "tools_finished" };
+            desk.hub.wake_turn(ready, owner, call.traceparent.as_deref());
+        } else {
+            // The worker tells the runners of what this call held up.
+            let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
+            let ready = Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "call_lost" };
+            desk.hub.wake_turn(ready, None, call.traceparent.as_deref());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! What was told lately: a hint that is on its way, or waits in a full queue, is not repeated at
+//! every look.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+const SPACING: Duration = Duration::from_secs(5);
+const KNOWN_MAX: usize = 100_000;
+
+#[derive(Clone, Default)]
+pub(crate) struct Repeats(Arc<Mutex<HashMap<Uuid, Instant>>>);
+
+impl Repeats {
+    /// Whether to tell of this now; if so, that is noted.
+    pub(crate) fn due(&self, id: Uuid) -> bool {
+        let now = Instant::now();
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() >= KNOWN_MAX {
+            told.retain(|_, at| now - *at < SPACING);
+        }
+        match told.get(&id) {
+            Some(at) if now - *at < SPACING => false,
+            _ => {
+                told.insert(id, now);
+                true
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_thing_is_told_once_within_the_spacing() {
+        let repeats = Repeats::default();
+        let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        assert_eq!([repeats.due(one), repeats.due(one), repeats.due(two)], [true, false, true]);
+    }
+}

@@ -1,0 +1,78 @@
+//! What could go on and does not: a hint was lost, a queue was wiped, a worker hangs.
+
+use crate::{BATCH, Desk};
+use anyhow::Result;
+use chrono::Duration;
+use instar_core::id::{SessionId, TurnId};
+use instar_core::machine::turn as turn_machine;
+use instar_runtime::{Act, ActError, Done, Ready, flow};
+use instar_store::Answer;
+use std::time::Duration as Time;
+
+/// Work that was ready for this long was not told of, or not heard.
+const UNHEARD: i64 = 2;
+/// A streaming turn is ended by its worker; one that is this late has a worker that hangs.
+const HANGS: Time = Time::from_secs(30);
+/// Runes that wait this long to be published are published from here.
+const TRAILS: i64 = 2;
+
+pub(crate) async fn idle(desk: Desk) -> Result<()> {
+    let store = desk.hub.store();
+    let before = store.now().await? - Duration::seconds(UNHEARD);
+    for due in store.idle_turns(before, BATCH).await? {
+        if desk.repeats.due(due.turn.id) {
+            desk.hub.wake_turn(Ready::of(&due.turn, "swept"), None, due.turn.traceparent.as_deref());
+        }
+    }
+    for call in store.idle_calls(before, BATCH).await? {
+        if desk.repeats.due(call.id) {
+            desk.hub.wake_call_row(&call, true);
+        }
+    }
+    for agent in store.waited_for_agents(before, BATCH).await? {
+        let Some(row) = store.agent(agent).await? else { continue };
+        let waiting = store.waiting(agent).await?;
+        if waiting.is_empty() {
+            continue;
+        }
+        let (commit, turn) = flow::take_waiting(&row, &waiting, desk.actor.clone(), None)?;
+        if let Answer::Moved(_) = desk.hub.commit(commit).await? {
+            let session = SessionId::from(row.session_id);
+            desk.hub.wake_turn(Ready { session, agent, turn, epoch: row.epoch, reason: "queued" }, row.owner, None);
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn overdue(desk: Desk) -> Result<()> {
+    for turn in desk.hub.store().overdue_turns(HANGS, BATCH).await? {
+        let event = if turn.status == "streaming" { "watchdog_timeout" } else { "turn_deadline" };
+        let (session, id) = (SessionId::from(turn.session_id), TurnId::from(turn.id));
+        let mut act = Act::new(session, id, &turn_machine::TABLE, event, desk.actor.clone()).reason(event);
+        act.traceparent = turn.traceparent.clone();
+        match act.carry_out(&desk.hub).await {
+            Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
+            Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Absent(_) | ActError::Contended) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) async fn publish(desk: Desk) -> Result<()> {
+    let before = desk.hub.store().now().await? - Duration::seconds(TRAILS);
+    let repeated = desk.hub.republish(before, BATCH).await?;
+    if repeated > 0 {
+        metrics::counter!("instar.publish.pending").increment(repeated as u64);
+        tracing::info!(repeated, "published what trailed");
+    }
+    Ok(())
+}
+
+/// Forgets processes that are long gone.
+pub(crate) async fn house(desk: Desk) -> Result<()> {
+    let store = desk.hub.store();
+    let before = store.now().await? - Duration::minutes(10);
+    store.forget_workers(before).await?;
+    Ok(())
+}

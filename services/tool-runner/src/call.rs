@@ -1,0 +1,121 @@
+//! A call may start, somebody said: what the row says decides.
+
+use crate::attempt::{self, Attempt};
+use crate::runner::Runner;
+use anyhow::Result;
+use instar_bus::Delivery;
+use instar_bus::message::WorkTool;
+use instar_core::id::{AgentId, CallId, SessionId, TurnId, WorkerId};
+use instar_core::machine::By;
+use instar_core::rune::Actor;
+use instar_runtime::flow::{self, Outcome};
+use instar_runtime::{Insisted, Ready, order};
+use instar_store::Answer;
+use instar_store::entity::tool_call;
+use std::time::Duration;
+
+/// How long a delivery rests when the database did not answer.
+const REST: Duration = Duration::from_millis(300);
+
+pub(crate) async fn handle(runner: &Runner, delivery: Delivery<WorkTool>) {
+    let hint = delivery.value();
+    let Ok(id) = hint.call_id.parse::<CallId>() else {
+        return drop(delivery.dead_letter("call_id is not the id of a call").await);
+    };
+    let (turn, owner) = (hint.turn_id.parse::<TurnId>().ok(), hint.owner.parse::<WorkerId>().ok());
+    let again = hint.again || delivery.deliveries() > 1;
+    let Some(flight) = runner.flights.take_off(id, turn) else { return acknowledge(delivery).await };
+    let siblings = match turn {
+        Some(turn) => runner.hub.store().calls_of(turn).await,
+        None => runner.hub.store().call(id).await.map(|call| call.into_iter().collect()),
+    };
+    let siblings = match siblings {
+        Ok(siblings) => siblings,
+        Err(error) => {
+            tracing::warn!(call = %id, %error, "could not look at the call; it comes again");
+            return drop(delivery.nak(REST).await);
+        }
+    };
+    let Some(call) = ready(runner, &siblings, id) else { return acknowledge(delivery).await };
+    let attempt = Attempt { flight, call: call.clone(), delivery: Some(delivery), again };
+    let Some(made) = attempt::make(runner, attempt).await else { return };
+    if let Err(error) = record(runner, &made.call, &made.outcome, &siblings, owner).await {
+        tracing::error!(call = %id, %error, "the result could not be written; the call ends as unknown");
+    }
+    if let Some(delivery) = made.delivery {
+        acknowledge(delivery).await;
+    }
+}
+
+pub(crate) async fn acknowledge(delivery: Delivery<WorkTool>) {
+    instar_crashpoint::crash_point!("runner.ack.before");
+    if let Err(error) = delivery.ack().await {
+        tracing::debug!(%error, "not acknowledged; it may come again");
+    }
+    instar_crashpoint::crash_point!("runner.ack.after");
+}
+
+/// The call, if it may start now: past its approval, not begun by anybody, and not behind another.
+fn ready<'a>(runner: &Runner, siblings: &'a [tool_call::Model], id: CallId) -> Option<&'a tool_call::Model> {
+    let call = siblings.iter().find(|call| call.id == id.uuid())?;
+    let together: Vec<_> = siblings.iter().filter(|other| other.iteration == call.iteration).collect();
+    let startable = order::startable(together.iter().map(|call| (*call).into()), |name| runner.parallel(name));
+    startable.into_iter().map(|at| together[at]).find(|ready| ready.id == call.id)
+}
+
+async fn record(
+    runner: &Runner,
+    call: &tool_call::Model,
+    outcome: &Outcome,
+    siblings: &[tool_call::Model],
+    owner: Option<WorkerId>,
+) -> Result<()> {
+    let actor = Actor::new(By::System, runner.id.to_string());
+    let answer = runner.hub.insist(&runner.lost, || flow::result(call, actor.clone(), outcome)).await;
+    let landed = match answer {
+        Ok(Answer::Moved(landed)) => landed,
+        Ok(_) => {
+            metrics::counter!("instar.tool_calls", "status" => "late").increment(1);
+            tracing::info!(call = %CallId::from(call.id), "the call had its result already; this one is dropped");
+            return Ok(());
+        }
+        Err(Insisted::Ended) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    let status = serde_json::json!(outcome.status);
+    metrics::counter!("instar.tool_calls", "status" => status.as_str().unwrap_or("error").to_owned()).increment(1);
+    let Some(turn) = call.turn_id else { return Ok(()) };
+    let open = match landed.counter(turn) {
+        Some(open) => open,
+        None => runner.hub.store().turn(turn.into()).await?.map_or(0, |turn| turn.open_calls),
+    };
+    if open == 0 {
+        return wake_turn(runner, call, turn.into(), owner).await;
+    }
+    // Only a call that must go alone can have held others up.
+    let alone = siblings.iter().any(|other| other.iteration == call.iteration && !runner.parallel(&other.name));
+    if alone {
+        wake_next(runner, call, turn.into()).await?;
+    }
+    Ok(())
+}
+
+async fn wake_turn(runner: &Runner, call: &tool_call::Model, turn: TurnId, owner: Option<WorkerId>) -> Result<()> {
+    let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
+    let owner = match owner {
+        Some(owner) => Some(owner.uuid()),
+        None => runner.hub.store().agent(agent).await?.and_then(|agent| agent.owner),
+    };
+    let ready = Ready { session, agent, turn, epoch: 0, reason: "tools_finished" };
+    runner.hub.wake_turn(ready, owner, call.traceparent.as_deref());
+    Ok(())
+}
+
+async fn wake_next(runner: &Runner, call: &tool_call::Model, turn: TurnId) -> Result<()> {
+    let calls = runner.hub.store().calls_of(turn).await?;
+    let together: Vec<_> = calls.iter().filter(|other| other.iteration == call.iteration).collect();
+    for at in order::startable(together.iter().map(|call| (*call).into()), |name| runner.parallel(name)) {
+        runner.hub.wake_call_row(together[at], false);
+    }
+    Ok(())
+}

@@ -1,0 +1,289 @@
+//! The kill matrix: a fault under load, the recovery, and what must be true afterwards.
+
+use crate::audit;
+use crate::fleet::{Fleet, Node, Setup, tool_turn};
+use crate::load::Load;
+use anyhow::{Context, Result, bail, ensure};
+use instar_core::id::SessionId;
+use instar_store::{Options, Store};
+use instar_testkit::nats::Nats;
+use instar_testkit::postgres::Postgres;
+use instar_testkit::proxy::Proxy;
+use std::fmt::{Display, Formatter};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const TOOLS: [&str; 3] = ["charge", "put", "echo"];
+/// Turns that must have ended before a fault counts as one under load.
+const WARM: u64 = 24;
+const AGENTS: usize = 8;
+/// A crash point that is not reached under load within this is void.
+const HIT_WITHIN: Duration = Duration::from_secs(20);
+const RECOVERY_WITHIN: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The service kills itself at the nth pass of a crash point.
+    Crash {
+        service: &'static str,
+        point: &'static str,
+        nth: u32,
+    },
+    Kill {
+        service: &'static str,
+    },
+    /// Frozen past its lease, then woken.
+    Freeze {
+        service: &'static str,
+    },
+    Terminate {
+        service: &'static str,
+    },
+    NatsKilled,
+    NatsWiped,
+    PostgresKilled,
+    /// No byte passes between a service and a server for a while.
+    Cut {
+        service: &'static str,
+        server: &'static str,
+        seconds: u64,
+    },
+}
+
+impl Display for Fault {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Fault::Crash { service, point, nth } => write!(f, "{service} dies at {point} ({nth})"),
+            Fault::Kill { service } => write!(f, "{service} killed -9"),
+            Fault::Freeze { service } => write!(f, "{service} frozen past its lease"),
+            Fault::Terminate { service } => write!(f, "{service} terminated"),
+            Fault::NatsKilled => write!(f, "NATS killed -9, restarted"),
+            Fault::NatsWiped => write!(f, "NATS killed -9, restarted empty"),
+            Fault::PostgresKilled => write!(f, "Postgres killed -9, restarted"),
+            Fault::Cut { service, server, seconds } => write!(f, "{service} cut from {server} for {seconds} s"),
+        }
+    }
+}
+
+/// How a fault went.
+#[derive(Debug)]
+pub struct Report {
+    pub fault: String,
+    /// Turns that had ended when it struck, and all.
+    pub before: u64,
+    pub turns: usize,
+    pub violations: Vec<String>,
+    /// The longest that a turn which the fault hit took from there to its end.
+    pub recovery: Duration,
+    pub void: bool,
+}
+
+/// Servers and services that faults are made on, one after another.
+pub struct Ground {
+    pub fleet: Fleet,
+    pub postgres: Postgres,
+    pub nats: Nats,
+    pub store: Store,
+    checked: usize,
+}
+
+impl Ground {
+    /// Two workers and two runners, so that somebody can take over.
+    pub async fn prepare(binary: PathBuf) -> Result<Ground> {
+        let (postgres, nats) = (Postgres::start().await?, Nats::start().await?);
+        let database = postgres.create_database().await?;
+        let setup = Setup {
+            binary,
+            database: database.clone(),
+            nats: nats.url().to_owned(),
+            config: String::new(),
+            model: tool_turn(),
+        };
+        let mut fleet = Fleet::start(setup).await?;
+        for service in ["agent-worker", "tool-runner"] {
+            let node = fleet.spawn(service, &[]).await?;
+            fleet.nodes.push(node);
+        }
+        let store = Store::open(Options::new(&database)).await?;
+        Ok(Ground { fleet, postgres, nats, store, checked: 0 })
+    }
+
+    /// Load, the fault, recovery, and the questions.
+    pub async fn strike(&mut self, fault: &Fault) -> Result<Report> {
+        let (session, agents) = self.fleet.agents(AGENTS, &TOOLS).await.context("agents")?;
+        let mut load = Load::start(&self.fleet, &agents, &TOOLS);
+        load.more(WARM, RECOVERY_WITHIN).await.context("warming up")?;
+        let before = load.finished();
+        let struck = self.inject(fault, &mut load).await.with_context(|| fault.to_string())?;
+        let void = struck.is_none();
+        let at = struck.unwrap_or_else(Instant::now);
+        load.more(AGENTS as u64 * 2, RECOVERY_WITHIN).await.with_context(|| format!("after: {fault}"))?;
+        let finished = load.stop().await.with_context(|| format!("after: {fault}"))?;
+        let crossing = finished.iter().filter(|f| f.began <= at && f.ended > at).map(|f| f.ended - at).max();
+        let mut violations = self.settle(&session).await?;
+        violations.extend(
+            finished.iter().filter(|f| f.status != "completed").map(|f| format!("{} ended as {}", f.turn, f.status)),
+        );
+        let effects = self.fleet.tool.ledger().effects();
+        violations.extend(audit::repeated(&effects[self.checked.min(effects.len())..], "charge"));
+        self.checked = effects.len();
+        for node in &mut self.fleet.nodes {
+            if let Some(status) = node.ended()? {
+                violations.push(format!("{} ended by itself with {status}:\n{}", node.service, node.log_tail()));
+            }
+        }
+        let recovery = crossing.unwrap_or_default();
+        Ok(Report { fault: fault.to_string(), before, turns: finished.len(), violations, recovery, void })
+    }
+
+    /// Waits until the session is at rest, then asks what must be true of it.
+    async fn settle(&self, session: &str) -> Result<Vec<String>> {
+        let id: SessionId = session.parse()?;
+        audit::session(&self.store, id).await
+    }
+
+    async fn replace(&mut self, service: &'static str, environment: &[(&str, &str)]) -> Result<()> {
+        let at = self.fleet.nodes.iter().position(|n| n.service == service).context("no such service")?;
+        let node = self.fleet.spawn(service, environment).await?;
+        self.fleet.nodes[at] = node;
+        Ok(())
+    }
+
+    /// When the fault struck; `None` if it did not.
+    async fn inject(&mut self, fault: &Fault, load: &mut Load) -> Result<Option<Instant>> {
+        match fault {
+            Fault::Crash { service, point, nth } => self.crash(service, &format!("{point}:{nth}")).await,
+            Fault::Kill { service } => {
+                let at = Instant::now();
+                self.fleet.node(service)?.kill9().await?;
+                self.replace(service, &[]).await?;
+                Ok(Some(at))
+            }
+            Fault::Terminate { service } => {
+                let at = Instant::now();
+                self.fleet.node(service)?.terminate(Duration::from_secs(30)).await?;
+                self.replace(service, &[]).await?;
+                Ok(Some(at))
+            }
+            Fault::Freeze { service } => {
+                let at = Instant::now();
+                self.fleet.node(service)?.pause()?;
+                // Past the lease of 3 s, and long enough for others to have taken over.
+                tokio::time::sleep(Duration::from_secs(6)).await;
+                self.fleet.node(service)?.resume()?;
+                Ok(Some(at))
+            }
+            Fault::NatsKilled => {
+                let at = Instant::now();
+                self.nats.kill9().await?;
+                self.nats.restart().await?;
+                Ok(Some(at))
+            }
+            Fault::NatsWiped => {
+                let at = Instant::now();
+                self.nats.wipe_and_restart().await?;
+                Ok(Some(at))
+            }
+            Fault::PostgresKilled => {
+                let at = Instant::now();
+                self.postgres.kill9().await?;
+                self.postgres.restart().await?;
+                Ok(Some(at))
+            }
+            Fault::Cut { service, server, seconds } => self.cut(service, server, *seconds, load).await,
+        }
+    }
+
+    async fn crash(&mut self, service: &'static str, at: &str) -> Result<Option<Instant>> {
+        let place = self.fleet.nodes.iter().position(|n| n.service == service).context("no such service")?;
+        // The others of its kind would do its work.
+        let armed = self.fleet.spawn(service, &[(instar_crashpoint::VARIABLE, at)]).await;
+        let armed = match armed {
+            Ok(armed) => armed,
+            // It died before it was ready: the point lies on its way there.
+            Err(_) => return Ok(Some(Instant::now())),
+        };
+        let mut old: Node = std::mem::replace(&mut self.fleet.nodes[place], armed);
+        old.terminate(Duration::from_secs(30)).await?;
+        let end = Instant::now() + HIT_WITHIN;
+        while self.fleet.nodes[place].ended()?.is_none() {
+            if Instant::now() > end {
+                let mut unhit = self.fleet.spawn(service, &[]).await?;
+                std::mem::swap(&mut unhit, &mut self.fleet.nodes[place]);
+                unhit.terminate(Duration::from_secs(30)).await?;
+                return Ok(None);
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let struck = Instant::now();
+        self.replace(service, &[]).await?;
+        Ok(Some(struck))
+    }
+
+    async fn cut(
+        &mut self,
+        service: &'static str,
+        server: &str,
+        seconds: u64,
+        load: &mut Load,
+    ) -> Result<Option<Instant>> {
+        let (url, variable) = match server {
+            "Postgres" => (self.fleet.database.clone(), "INSTAR__DATABASE__URL"),
+            "NATS" => (self.nats.url().to_owned(), "INSTAR__NATS__URL"),
+            other => bail!("no server {other}"),
+        };
+        let target = url.split("://").nth(1).and_then(|rest| rest.rsplit('@').next()).context("an address")?;
+        let target = target.split(['/', '?']).next().context("an address")?.to_owned();
+        let proxy = Proxy::start(&target).await?;
+        let place = self.fleet.nodes.iter().position(|n| n.service == service).context("no such service")?;
+        let behind = self.fleet.spawn(service, &[(variable, &proxy.instead_of(&url))]).await?;
+        let mut old = std::mem::replace(&mut self.fleet.nodes[place], behind);
+        old.terminate(Duration::from_secs(30)).await?;
+        load.more(AGENTS as u64, RECOVERY_WITHIN).await?;
+        let at = Instant::now();
+        proxy.refuse();
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        proxy.heal();
+        load.more(AGENTS as u64, RECOVERY_WITHIN).await?;
+        ensure!(proxy.connections() > 0, "nothing went through the proxy");
+        // Back to the direct way before the proxy goes.
+        let mut direct = self.fleet.spawn(service, &[]).await?;
+        std::mem::swap(&mut direct, &mut self.fleet.nodes[place]);
+        direct.terminate(Duration::from_secs(30)).await?;
+        Ok(Some(at))
+    }
+}
+
+/// Every fault there is, crash points with the services that pass them.
+pub fn all() -> Vec<Fault> {
+    let services = ["api", "scheduler", "agent-worker", "tool-runner"];
+    let mut faults = Vec::new();
+    for point in instar_crashpoint::POINTS {
+        for service in services {
+            let owner = point.split('.').next().unwrap_or_default();
+            let passes = match owner {
+                "worker" => service == "agent-worker",
+                "runner" => service == "tool-runner",
+                // The scheduler commits only when something was lost.
+                _ => service != "scheduler",
+            };
+            if passes {
+                faults.push(Fault::Crash { service, point, nth: 3 });
+            }
+        }
+    }
+    for service in services {
+        faults.push(Fault::Kill { service });
+        faults.push(Fault::Terminate { service });
+    }
+    faults.push(Fault::Freeze { service: "agent-worker" });
+    faults.push(Fault::Freeze { service: "tool-runner" });
+    faults.push(Fault::Freeze { service: "scheduler" });
+    faults.extend([Fault::NatsKilled, Fault::NatsWiped, Fault::PostgresKilled]);
+    for service in services {
+        for server in ["Postgres", "NATS"] {
+            faults.push(Fault::Cut { service, server, seconds: 10 });
+        }
+    }
+    faults
+}
