@@ -28,7 +28,7 @@ migration!(manager => {
     index(manager, "turns_by_agent", "turns", "agent_id, id", None).await?;
     // What sweeps look at; an ended turn is not in it. It must not name a column that a live turn
     // changes: every such change would have to touch every index of the table.
-    index(manager, "turns_live", "turns", "id", Some("ended_at IS NULL")).await?;
+    index(manager, "turns_live", "turns", "session_id, id", Some("ended_at IS NULL")).await?;
 
     let columns = [
         ("id", Uuid),

@@ -31,5 +31,5 @@ migration!(manager => {
     let calls = table("tool_calls", &["id"], &columns);
     calls.states(&instar_core::machine::tool_call::TABLE, "status").create(manager, true).await?;
     index(manager, "tool_calls_by_turn", "tool_calls", "turn_id, position", None).await?;
-    index(manager, "tool_calls_live", "tool_calls", "id", Some("ended_at IS NULL")).await
+    index(manager, "tool_calls_live", "tool_calls", "session_id, id", Some("ended_at IS NULL")).await
 });

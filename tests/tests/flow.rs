@@ -100,7 +100,7 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
     land(store, flow::resume(&rows.turn(id).await?, None, worker, Duration::zero())?).await?;
     let (agent_row, waiting) = (rows.agent().await?, rows.waiting().await?);
     let (commit, next) = flow::complete(
-        Ending { turn: &rows.turn(id).await?, agent: &agent_row, worker, waiting: &waiting },
+        Ending { turn: &rows.turn(id).await?, agent: &agent_row, worker, waiting: &waiting, kill: false },
         &spoken("It said hi."),
     )?;
     land(store, commit).await?;
@@ -145,12 +145,20 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
     // A message that comes while the turn ends is not forgotten: the end looks again.
     let (agent_row, turn_row) = (rows.agent().await?, rows.turn(id).await?);
     rows.send(true, "wait").await?;
-    let (commit, next) =
-        flow::complete(Ending { turn: &turn_row, agent: &agent_row, worker: one, waiting: &[] }, &spoken("bye"))?;
+    let (commit, next) = flow::complete(
+        Ending { turn: &turn_row, agent: &agent_row, worker: one, waiting: &[], kill: false },
+        &spoken("bye"),
+    )?;
     assert!(next.is_none());
     assert!(matches!(store.commit(commit).await?, Answer::Found(_)));
     let (commit, next) = flow::complete(
-        Ending { turn: &turn_row, agent: &rows.agent().await?, worker: one, waiting: &rows.waiting().await? },
+        Ending {
+            turn: &turn_row,
+            agent: &rows.agent().await?,
+            worker: one,
+            waiting: &rows.waiting().await?,
+            kill: false,
+        },
         &spoken("bye"),
     )?;
     land(store, commit).await?;

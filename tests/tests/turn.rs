@@ -212,6 +212,67 @@ async fn a_steer_while_tools_run_ends_the_turn_after_them_and_starts_its_own(sta
     troupe.audit(session).await
 }
 
+async fn a_steer_while_the_model_speaks_takes_effect_when_it_has_spoken(stage: Stage) -> Result<()> {
+    let script = Script::function(|request| match request.user_text().contains("something else") {
+        true => Reply::text("Something else."),
+        false => Reply::chunks((0..20).map(|n| format!("word{n} "))).slow(Duration::ZERO, Duration::from_millis(40)),
+    });
+    let troupe = Troupe::start(&stage, script, Config::default()).await?;
+    let (session, agent) = agent(&troupe, json!({})).await?;
+    let turn = troupe.send(agent, "talk", Mode::Queue).await?.context("a turn")?;
+    troupe.in_state(turn, "streaming").await?;
+    ensure!(troupe.send(agent, "something else", Mode::Steer).await?.is_none());
+    let ended = troupe.ended(turn).await?;
+    assert_eq!(ended.status, "interrupted", "{:?}", ended.error);
+    ensure!(ended.output.as_deref().is_some_and(|text| text.contains("word19")), "a safe boundary: {:?}", ended.output);
+    instar_testkit::wait::until(Duration::from_secs(10), || async {
+        troupe.live_turn(agent).await.is_ok_and(|live| live.is_none())
+    })
+    .await;
+    ensure!(troupe.model.requests().last().context("a request")?.user_text().contains("something else"));
+    troupe.audit(session).await
+}
+
+async fn an_output_that_cannot_be_kept_is_a_result_all_the_same(stage: Stage) -> Result<()> {
+    let script = Script::function(|request| match request.tool_results().is_empty() {
+        // Control characters take six bytes each once they are JSON: more than a rune may hold.
+        true => Reply::call("echo", json!({"text": "\u{1}".repeat(95_000)})),
+        false => Reply::text("I see."),
+    });
+    let troupe = Troupe::start(&stage, script, Config::default()).await?;
+    let (session, agent) = agent(&troupe, tools()).await?;
+    let turn = troupe.send(agent, "go", Mode::Queue).await?.context("a turn")?;
+    let ended = troupe.ended(turn).await?;
+    // Either the call could be recorded and its output not, or not even the call: both say so and end.
+    ensure!(ended.ended_at.is_some());
+    let calls = troupe.calls(turn).await?;
+    ensure!(calls.iter().all(|call| call.ended_at.is_some()), "{calls:?}");
+    troupe.audit(session).await
+}
+
+async fn a_kill_outlives_an_interrupt_that_comes_after_it(stage: Stage) -> Result<()> {
+    use instar_core::machine::{agent_lifecycle, turn as turn_machine};
+    let script = Script::function(|_| {
+        Reply::chunks((0..400).map(|n| format!("word{n} "))).slow(Duration::ZERO, Duration::from_millis(50))
+    });
+    let mut config = Config::default();
+    config.worker.interrupt_grace_ms = 300;
+    let troupe = Troupe::start(&stage, script, config).await?;
+    let (session, agent) = agent(&troupe, json!({})).await?;
+    let turn = troupe.send(agent, "talk", Mode::Queue).await?.context("a turn")?;
+    troupe.in_state(turn, "streaming").await?;
+    let hub = &troupe.context.hub;
+    let kill = Act::new(session, agent, &agent_lifecycle::TABLE, "kill", cast::person());
+    let Done::Moved { .. } = kill.carry_out(hub).await? else { anyhow::bail!("not asked to end") };
+    let more = Act::new(session, turn, &turn_machine::TABLE, "request_control", cast::person()).reason("now");
+    let Done::Moved { runes } = more.carry_out(hub).await? else { anyhow::bail!("not interrupted") };
+    hub.follow(&runes);
+    assert_eq!(troupe.ended(turn).await?.status, "interrupted");
+    let row = hub.store().agent(agent).await?.context("agent")?;
+    assert_eq!(row.lifecycle, "terminated");
+    troupe.audit(session).await
+}
+
 async fn the_limit_of_provider_calls_ends_a_turn_without_an_error(stage: Stage) -> Result<()> {
     let troupe = Troupe::start(&stage, Script::function(|_| Reply::call("now", json!({}))), Config::default()).await?;
     let (session, agent) = agent(&troupe, tools()).await?;
@@ -259,6 +320,9 @@ on_both! {
     calls_with_side_effects_run_in_order_and_others_side_by_side;
     an_interrupt_cuts_a_long_answer_and_keeps_what_was_said;
     a_steer_while_tools_run_ends_the_turn_after_them_and_starts_its_own;
+    a_steer_while_the_model_speaks_takes_effect_when_it_has_spoken;
+    an_output_that_cannot_be_kept_is_a_result_all_the_same;
+    a_kill_outlives_an_interrupt_that_comes_after_it;
     the_limit_of_provider_calls_ends_a_turn_without_an_error;
     money_errors_are_not_retried_and_stop_the_agent;
     a_long_wait_of_the_provider_is_a_timer_and_then_the_turn_goes_on;

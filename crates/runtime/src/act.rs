@@ -5,7 +5,7 @@
 //! the hot path of a turn the services build their commits by hand.
 
 use crate::hub::Hub;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, is_kill};
 use crate::tell;
 use instar_core::cascade::{self, Fact, Planned};
 use instar_core::id::{AgentId, Entity, Kind, SessionId, TurnId};
@@ -138,7 +138,10 @@ impl<'a> Act<'a> {
             let version = snapshot.version(*entity).ok_or(ActError::Absent(*entity))?;
             let mut change = Change::entity(table, *entity).version(version);
             for p in planned.iter().filter(|p| p.entity == *entity) {
-                change = tell::dress(change.moving(p.mv), p, self.event, self.reason, at);
+                // Nothing takes back that the agent shall end.
+                let killed = snapshot.turn(entity.id).is_some_and(is_kill);
+                let cause = if killed { "kill" } else { self.event };
+                change = tell::dress(change.moving(p.mv), p, cause, self.reason, at);
             }
             commit.change(change);
         }

@@ -77,6 +77,11 @@ impl Snapshot {
     }
 }
 
+/// Whether the turn was asked to end because its agent shall.
+pub(crate) fn is_kill(turn: &turn::Model) -> bool {
+    turn.control.as_ref().is_some_and(|control| control["cause"] == "kill")
+}
+
 fn entities(kind: Kind, ids: impl Iterator<Item = Uuid>) -> Vec<Entity> {
     ids.map(|id| Entity::new(kind, id)).collect()
 }
@@ -121,6 +126,10 @@ impl View for Snapshot {
     fn fact(&self, of: Entity, fact: Fact) -> bool {
         match fact {
             Fact::Root => self.session.root_agent_id == Some(of.id),
+            // Asked of the agent while it was in a turn; carried out when that ends.
+            Fact::KillPending => {
+                self.turns.iter().any(|t| t.agent_id == of.id && is_kill(t)) || self.facts.contains(&fact)
+            }
             other => self.facts.contains(&other),
         }
     }

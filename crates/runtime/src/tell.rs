@@ -61,7 +61,13 @@ pub(crate) fn dress(change: Change, planned: &Planned, cause: &str, reason: &str
     let mv = &planned.mv;
     let ends = mv.table().phase(mv.to()) == Some(Phase::Terminal) && mv.changes_state();
     match mv.machine() {
-        "turn" if ends => change.set(turn::Column::EndedAt, at).set(turn::Column::OpenCalls, 0i64),
+        "turn" if ends => {
+            let change = change.set(turn::Column::EndedAt, at).set(turn::Column::OpenCalls, 0i64);
+            match mv.to() {
+                "error" => change.set(turn::Column::Error, json!({"error_type": reason, "message": reason})),
+                _ => change,
+            }
+        }
         "turn" if mv.event() == "request_control" => {
             change.set(turn::Column::Control, json!({"action": "interrupt", "cause": cause, "reason": reason}))
         }

@@ -41,6 +41,8 @@ impl Options {
 #[derive(Clone)]
 pub struct Store {
     pub(crate) db: DatabaseConnection,
+    /// For leases alone: a busy process must not lose its work because its readers are.
+    pub(crate) vital: DatabaseConnection,
     writer: Writer,
 }
 
@@ -57,7 +59,8 @@ impl Store {
             let file = sqlite(&options.url).map_err(unusable)?;
             let db = Database::connect(readers(&options)).await?;
             let writer = Writer::start(vec![writer::Sqlite::new(file)]);
-            Ok(Store { db, writer })
+            let vital = Database::connect(vital(&options)).await?;
+            Ok(Store { db, vital, writer })
         } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
             let server = PgConnectOptions::from_str(&options.url).map_err(unusable)?;
             let db = Database::connect(readers(&options)).await?;
@@ -66,7 +69,8 @@ impl Store {
             let lanes = (0..options.writers.max(1))
                 .map(|_| writer::Postgres::new(server.clone(), options.round_trip_max))
                 .collect();
-            Ok(Store { db, writer: Writer::start(lanes) })
+            let vital = Database::connect(vital(&options)).await?;
+            Ok(Store { db, vital, writer: Writer::start(lanes) })
         } else {
             let scheme = options.url.split(':').next().unwrap_or_default().to_owned();
             Err(StoreError::Unusable(format!("database.url begins with {scheme:?}; use postgres:// or sqlite://")))
@@ -118,6 +122,12 @@ async fn refuse_replica(db: &DatabaseConnection) -> Result<(), StoreError> {
         Some(false) => Ok(()),
         _ => Err(StoreError::Unusable("database.url points at a replica; point it at the primary".into())),
     }
+}
+
+fn vital(options: &Options) -> ConnectOptions {
+    let mut vital = readers(options);
+    vital.max_connections(1);
+    vital
 }
 
 fn readers(options: &Options) -> ConnectOptions {

@@ -55,7 +55,7 @@ impl Store {
 
     /// Ends a lease at once: what a process does when it drains.
     pub async fn release_lease(&self, id: WorkerId) -> Result<(), StoreError> {
-        worker::Entity::delete_by_id(id.uuid()).exec(&self.db).await?;
+        worker::Entity::delete_by_id(id.uuid()).exec(&self.vital).await?;
         Ok(())
     }
 
@@ -124,7 +124,7 @@ impl Store {
             values.extend([until.into(), now.into()]);
             Statement::from_sql_and_values(DbBackend::Sqlite, sqlite, values)
         };
-        let row = self.db.query_one_raw(statement).await?;
+        let row = self.vital.query_one_raw(statement).await?;
         let until = row.map(|r| r.try_get_by_index(0)).transpose()?;
         Ok(until.map(|until| Lease { until, trusted_until: asked + (ttl - margin(ttl)) }))
     }

@@ -26,7 +26,7 @@ pub use error::StoreError;
 pub use idempotency::Repeat;
 pub use lease::Lease;
 pub use log::PAGE_MAX;
-pub use scene::Scene;
+pub use scene::{Scene, TAKEN_MAX};
 pub use state::State;
 pub use sweep::Due;
 pub use table::Table;

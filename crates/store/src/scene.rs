@@ -6,9 +6,13 @@ use crate::error::StoreError;
 use instar_core::id::{AgentId, CallId, MessageId, TurnId};
 use sea_orm::{
     ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, FromQueryResult, IdenStatic, Iterable, QueryFilter,
-    QueryOrder, QuerySelect, Statement, Value,
+    QueryOrder, Statement, Value,
 };
 use std::sync::LazyLock;
+
+/// The most messages that one turn takes up: fewer than a provider call may see, so that none of them
+/// is taken and not seen.
+pub const TAKEN_MAX: i64 = 20;
 
 /// A turn with its agent and the state of its session, read at one moment.
 #[derive(Clone, Debug)]
@@ -68,27 +72,26 @@ impl Store {
         Ok(tool_call::Entity::find_by_id(id.uuid()).one(&self.db).await?)
     }
 
-    /// Messages that no turn has taken up, those that steer or interrupt first, else by age.
+    /// Messages that no turn has taken up, as many as one turn takes: those that steer or interrupt
+    /// first, else by age.
     pub async fn waiting(&self, agent: AgentId) -> Result<Vec<MessageId>, StoreError> {
-        let rows = message::Entity::find()
-            .filter(message::Column::AgentId.eq(agent.uuid()))
-            .filter(message::Column::TurnId.is_null())
-            .order_by_asc(message::Column::Id)
-            .all(&self.db)
-            .await?;
-        let (first, then): (Vec<_>, Vec<_>) = rows.into_iter().partition(|m| m.mode != "queue");
-        Ok(first.into_iter().chain(then).map(|m| MessageId::from(m.id)).collect())
+        let sql = "SELECT id FROM messages WHERE agent_id = $1 AND turn_id IS NULL \
+                   ORDER BY CASE WHEN mode = 'queue' THEN 1 ELSE 0 END, id LIMIT $2";
+        let values: [Value; 2] = [agent.uuid().into(), TAKEN_MAX.into()];
+        let rows = self.db.query_all_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?;
+        rows.iter().map(|row| Ok(MessageId::from(row.try_get_by_index::<uuid::Uuid>(0)?))).collect()
     }
 
-    /// The newest messages of an agent in the order in which they were said; those that no turn has
-    /// taken up come last.
+    /// The newest messages of an agent that turns have taken up, in the order in which they were said,
+    /// and then the oldest of those that wait.
     pub async fn messages(&self, agent: AgentId, limit: u64) -> Result<Vec<message::Model>, StoreError> {
-        let mut newest = message::Entity::find()
-            .filter(message::Column::AgentId.eq(agent.uuid()))
-            .order_by_desc(message::Column::Id)
-            .limit(limit)
-            .all(&self.db)
-            .await?;
+        let sql = "SELECT * FROM (SELECT * FROM messages WHERE agent_id = $1 AND turn_id IS NOT NULL \
+                   ORDER BY id DESC LIMIT $2) said UNION ALL SELECT * FROM (SELECT * FROM messages \
+                   WHERE agent_id = $1 AND turn_id IS NULL ORDER BY id LIMIT $3) waiting";
+        let values: [Value; 3] = [agent.uuid().into(), (limit as i64).into(), TAKEN_MAX.into()];
+        let rows = self.db.query_all_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?;
+        let read = |row| message::Model::from_query_result(row, "");
+        let mut newest: Vec<_> = rows.iter().map(read).collect::<Result<_, _>>()?;
         // A message that waited is older than the answer it waited behind.
         newest.sort_by_key(|m| (m.turn_id.is_none(), m.turn_id, m.id));
         Ok(newest)

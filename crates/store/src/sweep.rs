@@ -32,15 +32,13 @@ impl Store {
     pub async fn ownerless_turns(&self, limit: u64) -> Result<Vec<Due>, StoreError> {
         let sql = "SELECT t.*, a.owner AS agent_owner FROM turns t JOIN agents a ON a.id = t.agent_id \
                    LEFT JOIN workers w ON w.id = a.owner AND w.lease_until > $1 \
-                   WHERE t.ended_at IS NULL AND t.status = 'streaming' AND w.id IS NULL ORDER BY t.id LIMIT $2";
+                   WHERE t.ended_at IS NULL AND t.status = 'streaming' AND w.id IS NULL AND (t.control IS NULL \
+                   OR t.control->>'action' <> 'wait' OR t.control->>'until' <= $3) ORDER BY t.id LIMIT $2";
         let now = self.now().await?;
-        let rows = self.sweep(sql, vec![now.into(), (limit as i64).into()]).await?;
-        let waits = |due: &Due| {
-            let wait = due.turn.control.as_ref().filter(|control| control["action"] == "wait");
-            let until = wait.and_then(|control| control["until"].as_str()?.parse::<DateTime<Utc>>().ok());
-            until.is_some_and(|until| until > now)
-        };
-        Ok(Self::dues(&rows)?.into_iter().filter(|due| !waits(due)).collect())
+        // As text, since that is how it is kept inside the control.
+        let moment = now.to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
+        let rows = self.sweep(sql, vec![now.into(), (limit as i64).into(), moment.into()]).await?;
+        Self::dues(&rows)
     }
 
     /// Turns that could go on and have not since `before`: queued ones whose session and agent are
@@ -49,8 +47,18 @@ impl Store {
         let sql = "SELECT t.*, a.owner AS agent_owner FROM turns t JOIN agents a ON a.id = t.agent_id \
                    JOIN sessions s ON s.id = t.session_id WHERE t.ended_at IS NULL AND t.updated_at < $1 AND ( \
                    (t.status = 'queued' AND s.status = 'active' AND a.lifecycle = 'idle' AND a.drive = 'running') \
-                   OR (t.status = 'tool_executing' AND (t.open_calls = 0 OR t.control IS NOT NULL))) \
+                   OR (t.status = 'tool_executing' AND (t.open_calls = 0 OR t.control->>'action' = 'interrupt'))) \
                    ORDER BY t.id LIMIT $2";
+        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
+        Self::dues(&rows)
+    }
+
+    /// Streaming turns that wrote nothing since `before`. Their owner lives; whether it still knows of
+    /// them, only it can say.
+    pub async fn quiet_turns(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<Due>, StoreError> {
+        let sql = "SELECT t.*, a.owner AS agent_owner FROM turns t JOIN agents a ON a.id = t.agent_id \
+                   WHERE t.ended_at IS NULL AND t.status = 'streaming' AND t.updated_at < $1 AND a.owner IS NOT NULL \
+                   ORDER BY t.updated_at LIMIT $2";
         let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
         Self::dues(&rows)
     }
@@ -77,11 +85,17 @@ impl Store {
         rows.iter().map(|row| Ok(tool_call::Model::from_query_result(row, "")?)).collect()
     }
 
-    /// Calls that could run and that nobody has begun since `before`.
-    pub async fn idle_calls(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<tool_call::Model>, StoreError> {
+    /// Calls that could run and that nobody has begun since `before`, after `from` in the order of ids:
+    /// some of them wait behind others, and must not hide the rest.
+    pub async fn idle_calls(
+        &self,
+        before: DateTime<Utc>,
+        from: uuid::Uuid,
+        limit: u64,
+    ) -> Result<Vec<tool_call::Model>, StoreError> {
         let sql = "SELECT c.* FROM tool_calls c WHERE c.ended_at IS NULL AND c.status = 'executing' \
-                   AND c.owner IS NULL AND c.updated_at < $1 ORDER BY c.id LIMIT $2";
-        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
+                   AND c.owner IS NULL AND c.updated_at < $1 AND c.id > $3 ORDER BY c.id LIMIT $2";
+        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into(), from.into()]).await?;
         rows.iter().map(|row| Ok(tool_call::Model::from_query_result(row, "")?)).collect()
     }
 

@@ -3,7 +3,7 @@
 use crate::held::{Held, control};
 use crate::judge;
 use crate::stream::{Said, usage};
-use crate::turn::{Ending, end};
+use crate::turn::{Ending, end, look};
 use crate::worker::Worker;
 use anyhow::Result;
 use chrono::{DateTime, Duration, Utc};
@@ -39,7 +39,7 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
         Said::Cut { event, partial } => end(worker, held, Ending::Interrupted { event, partial }).await?,
         Said::Late { partial } => {
             let why = "the turn took longer than it may".to_owned();
-            let ending = Ending::Failed { event: "turn_deadline", kind: "deadline", why, partial, fatal: Fatal::Drive };
+            let ending = Ending::Failed { event: "turn_deadline", kind: "timeout", why, partial, fatal: Fatal::Drive };
             end(worker, held, ending).await?;
         }
         Said::Drained { partial } => hand_back(worker, held, &partial).await?,
@@ -74,31 +74,48 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
     let asked: Vec<Asked> =
         response.tool_calls.iter().map(|call| judge::judge(&worker.tools, &held.agent, call, wait)).collect();
     let spoken = spoken(response);
-    let turn = held.turn.clone();
-    let answer = worker.hub.insist(&worker.lost, || flow::calls(&turn, worker.id, &spoken, asked.clone())).await;
-    match answer {
-        Ok(Answer::Moved(_)) => {}
-        // A control came in, or the turn is somebody else's.
-        Ok(_) => return overtaken(worker, held, spoken).await,
-        Err(Insisted::Ended) => return Ok(()),
-        Err(error) => return Err(error.into()),
+    loop {
+        let turn = held.turn.clone();
+        let answer = worker.hub.insist(&worker.lost, || flow::calls(&turn, worker.id, &spoken, asked.clone())).await;
+        match answer {
+            Ok(Answer::Moved(_)) => break,
+            Ok(_) => {
+                if let Overtaken::Over = overtaken(worker, held, &spoken).await? {
+                    return Ok(());
+                }
+            }
+            Err(Insisted::Ended) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
     }
+    // Whoever is told may be ourselves.
+    held.flight = None;
     wake(worker, held, &asked);
     Ok(())
 }
 
-async fn overtaken(worker: &Worker, held: &mut Held, partial: Spoken) -> Result<()> {
-    let Some(scene) = worker.hub.store().scene(held.turn_id()).await? else { return Ok(()) };
-    if scene.turn.epoch != held.turn.epoch || scene.turn.status != held.turn.status {
+enum Overtaken {
+    /// The turn has its end, or is somebody else's.
+    Over,
+    /// Somebody wrote the row and asked for nothing: the same once more.
+    Again,
+}
+
+/// The row is not as it was known to be.
+async fn overtaken(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<Overtaken> {
+    let before = (held.turn.epoch, held.turn.status.clone());
+    let found = look(worker, held).await;
+    if found.is_none() || before != (held.turn.epoch, held.turn.status.clone()) {
         tracing::info!(turn = %held.turn_id(), "the turn is no longer ours; nothing was written");
-        return Ok(());
+        return Ok(Overtaken::Over);
     }
-    (held.turn, held.agent, held.waiting) = (scene.turn, scene.agent, true);
     let event = match control(&held.turn) {
         Some(("steer", _)) => "steer",
-        _ => "interrupt",
+        Some(_) => "interrupt",
+        None => return Ok(Overtaken::Again),
     };
-    end(worker, held, Ending::Interrupted { event, partial }).await
+    end(worker, held, Ending::Interrupted { event, partial: partial.clone() }).await?;
+    Ok(Overtaken::Over)
 }
 
 /// Tells the runners of what may start; if nothing may, because nothing is open, the turn goes on.
@@ -122,6 +139,7 @@ async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result
     match answer {
         Ok(Answer::Moved(_)) => {
             tracing::info!(turn = %held.turn_id(), "handed back");
+            held.flight = None;
             worker.hub.wake_turn(Ready::of(&held.turn, "handed_back"), None, held.turn.traceparent.as_deref());
             Ok(())
         }
@@ -161,11 +179,17 @@ async fn park(
     error: &ModelError,
     partial: Spoken,
 ) -> Result<Next> {
-    let turn = held.turn.clone();
     let (class, why) = (error.class.as_str(), error.message.as_str());
-    match worker.hub.insist(&worker.lost, || flow::park(&turn, worker.id, until, class, why)).await {
-        Ok(Answer::Moved(_)) | Err(Insisted::Ended) => Ok(Next::Over),
-        Ok(_) => overtaken(worker, held, partial).await.map(|()| Next::Over),
-        Err(error) => Err(error.into()),
+    loop {
+        let turn = held.turn.clone();
+        match worker.hub.insist(&worker.lost, || flow::park(&turn, worker.id, until, class, why)).await {
+            Ok(Answer::Moved(_)) | Err(Insisted::Ended) => return Ok(Next::Over),
+            Ok(_) => {
+                if let Overtaken::Over = overtaken(worker, held, &partial).await? {
+                    return Ok(Next::Over);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
     }
 }

@@ -42,7 +42,9 @@ impl Flights {
     /// `None`: this process has the turn already.
     pub(crate) fn take_off(&self, turn: TurnId) -> Option<Flight> {
         let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if flights.contains_key(&turn) {
+        if let Some(look) = flights.get(&turn) {
+            // Whoever told us has a reason: the row may have news.
+            look.notify_one();
             return None;
         }
         let look = Arc::new(Notify::new());

@@ -8,21 +8,24 @@ use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_model::{EventStream, ModelError};
 use instar_store::Scene;
 use instar_store::entity::{agent, message, tool_call, turn};
+use tokio_util::task::AbortOnDropHandle;
 
-/// A stream is used by one task at a time; the lock only says so to the compiler.
-pub(crate) type Opening = std::sync::Mutex<Option<Result<EventStream, ModelError>>>;
+/// A provider call under way; given up when dropped.
+pub(crate) type Opening = AbortOnDropHandle<Result<EventStream, ModelError>>;
 
 pub(crate) struct Held {
-    pub(crate) flight: Flight,
+    /// Let go of before anybody is told that the turn is ready again.
+    pub(crate) flight: Option<Flight>,
     pub(crate) turn: turn::Model,
     pub(crate) agent: agent::Model,
     /// What was said, in order; of this turn and before.
     pub(crate) transcript: Vec<message::Model>,
     pub(crate) calls: Vec<tool_call::Model>,
     /// A provider call that was begun beside the commit that records it.
-    pub(crate) opening: Opening,
+    pub(crate) opening: Option<Opening>,
     /// Messages waited when the rows were read.
     pub(crate) waiting: bool,
+    waiting_count: i64,
     /// Pieces of the answer sent out.
     pub(crate) deltas: u64,
     /// Provider calls in a row that failed and were made again.
@@ -36,9 +39,10 @@ impl Held {
         transcript: Vec<message::Model>,
         calls: Vec<tool_call::Model>,
     ) -> Held {
-        let waiting = scene.waiting > 0;
+        let (waiting, waiting_count) = (scene.waiting > 0, scene.waiting);
         let (turn, agent) = (scene.turn, scene.agent);
-        Held { flight, turn, agent, transcript, calls, opening: Opening::default(), waiting, deltas: 0, retries: 0 }
+        let flight = Some(flight);
+        Held { flight, turn, agent, transcript, calls, opening: None, waiting, waiting_count, deltas: 0, retries: 0 }
     }
 
     pub(crate) fn turn_id(&self) -> TurnId {
@@ -73,7 +77,8 @@ impl Held {
             message.turn_id = Some(self.turn.id);
         }
         self.transcript.retain(|m| m.turn_id.is_some());
-        self.waiting = false;
+        // Those that came while the rows were read, or are too many for one turn.
+        self.waiting = self.waiting_count > waiting.len() as i64;
     }
 
     /// A recovery landed.
@@ -100,10 +105,14 @@ impl Held {
     }
 }
 
-/// What was asked of a turn and not yet carried out: `interrupt` or `steer`, with its cause.
+/// What was asked of a turn and not yet carried out: `interrupt` or `steer`, and why.
 pub(crate) fn control(turn: &turn::Model) -> Option<(&str, &str)> {
     let asked = turn.control.as_ref()?;
     let action = asked["action"].as_str().filter(|action| ["interrupt", "steer"].contains(action))?;
-    let why = asked["cause"].as_str().or(asked["reason"].as_str()).unwrap_or(action);
-    Some((action, why))
+    Some((action, asked["reason"].as_str().unwrap_or(action)))
+}
+
+/// Whether the turn's agent shall end with it.
+pub(crate) fn is_kill(turn: &turn::Model) -> bool {
+    turn.control.as_ref().is_some_and(|control| control["cause"] == "kill")
 }

@@ -7,10 +7,18 @@ use instar_core::machine::tool_call::Event;
 use instar_core::rune::payload::ResultStatus;
 use instar_model::{Arguments, ToolCall};
 use instar_runtime::flow::{Asked, Verdict};
+use instar_store::PAYLOAD_BYTES_MAX;
 use instar_store::entity::agent;
 use instar_tools::{Registry, Tool};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
+
+/// Arguments beyond this are not recorded, and so not run: a rune holds twice that at the most.
+const ARGUMENT_BYTES_MAX: usize = PAYLOAD_BYTES_MAX / 2;
+/// What is kept of arguments that do not run.
+const QUOTE_BYTES_MAX: usize = 4 << 10;
+/// A name that is longer is no tool's.
+const NAME_CHARS_MAX: usize = 200;
 
 /// The tools an agent may use: the names in its configuration.
 pub(crate) fn names(agent: &agent::Model) -> Vec<String> {
@@ -42,7 +50,7 @@ pub(crate) fn judge(
     let asked = |arguments: Value, digest: String, effect: Effect, verdict: Verdict| Asked {
         id,
         provider_call_id: Some(call.id.clone()).filter(|id| !id.is_empty()),
-        name: call.name.clone(),
+        name: call.name.chars().take(NAME_CHARS_MAX).collect(),
         arguments,
         digest,
         effect: effect.token(),
@@ -60,6 +68,10 @@ pub(crate) fn judge(
         let why = call.arguments.problem().unwrap_or_else(|| "the arguments are not a JSON object".into());
         return refuse(as_sent(call), why);
     };
+    if text.len() > ARGUMENT_BYTES_MAX {
+        let why = format!("the arguments are {} bytes long; the limit is {ARGUMENT_BYTES_MAX}", text.len());
+        return refuse(as_sent(call), why);
+    }
     let arguments = match tool.parse(text) {
         Ok(arguments) => arguments,
         Err(invalid) => return refuse(as_sent(call), invalid.to_string()),
@@ -88,8 +100,16 @@ pub(crate) fn judge(
     asked(arguments, digest, spec.effect(), verdict)
 }
 
-/// The arguments as the model wrote them: an object, or the text that is none.
+/// The arguments as the model wrote them: an object, or the text that is none. The beginning of long
+/// ones: nobody will run them.
 fn as_sent(call: &ToolCall) -> Value {
+    let text = match &call.arguments {
+        Arguments::Invalid { text, .. } => text.as_str(),
+        Arguments::Json(_) => call.arguments.json().unwrap_or_default(),
+    };
+    if text.len() > QUOTE_BYTES_MAX {
+        return json!({"bytes": text.len(), "begins": &text[..text.floor_char_boundary(QUOTE_BYTES_MAX)]});
+    }
     match &call.arguments {
         Arguments::Json(_) => call.arguments.value().unwrap_or_else(|| Value::Object(Default::default())),
         Arguments::Invalid { text, .. } => Value::String(text.clone()),

@@ -1,7 +1,7 @@
 //! The provider speaks: pieces go out at once, what has come is kept now and then, and a control, a
 //! deadline, a drain or a lost lease ends it.
 
-use crate::held::{Held, control};
+use crate::held::{Held, Opening, control};
 use crate::worker::Worker;
 use crate::{compose, judge};
 use chrono::Utc;
@@ -14,7 +14,11 @@ use instar_runtime::flow::{self, Spoken};
 use instar_store::Answer;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
+
+/// How often the row is looked at, should nobody have said that it has news.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How a provider call went.
 pub(crate) enum Said {
@@ -88,6 +92,36 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
     }
 }
 
+/// Begins the provider call, in a task of its own: whoever waits for it also listens to others.
+pub(crate) fn open(worker: &Worker, held: &Held) -> Opening {
+    let tools = judge::tools(&worker.tools, &held.agent);
+    let request = compose::request(&held.agent, &held.turn, &held.transcript, &held.calls, &tools);
+    let models = worker.models.clone();
+    let opening = async move {
+        instar_crashpoint::crash_point!("worker.provider.before");
+        let about = models.get(&request.model)?.about().clone();
+        let span = instar_model::attribute::chat_span(&about, &request);
+        let opened = models.stream(request).instrument(span).await;
+        instar_crashpoint::crash_point!("worker.provider.after");
+        opened
+    };
+    AbortOnDropHandle::new(tokio::spawn(opening.in_current_span()))
+}
+
+async fn next_of(stream: &mut Option<Fuse<EventStream>>) -> Option<Result<Event, ModelError>> {
+    match stream {
+        Some(stream) => stream.next().await,
+        None => None,
+    }
+}
+
+async fn told(held: &Held) {
+    match &held.flight {
+        Some(flight) => flight.told().await,
+        None => std::future::pending().await,
+    }
+}
+
 enum Ending {
     Over,
     Cut(&'static str),
@@ -108,17 +142,29 @@ fn deadline(held: &Held) -> Instant {
 
 impl Listening<'_> {
     async fn hear_out(&mut self, every: Duration) -> Ending {
-        let mut stream = match self.open().await {
-            // It is polled once more than needed by whoever takes all that is there.
-            Ok(stream) => stream.fuse(),
-            Err(error) => return Ending::Failed(error),
-        };
+        let mut opening = self.held.opening.take().unwrap_or_else(|| open(self.worker, self.held));
+        let mut stream: Option<Fuse<EventStream>> = None;
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.reset();
         loop {
             let forced = self.asked.and_then(|(_, at)| at);
             let next = tokio::select! {
                 biased;
-                next = stream.next() => next,
-                () = self.held.flight.told() => {
+                opened = &mut opening, if stream.is_none() => match opened {
+                    // It is polled once more than needed by whoever takes all that is there.
+                    Ok(Ok(opened)) => {
+                        stream = Some(opened.fuse());
+                        continue;
+                    }
+                    Ok(Err(error)) => return Ending::Failed(error),
+                    Err(error) => return Ending::Failed(ModelError::permanent(format!("the call failed: {error}"))),
+                },
+                next = next_of(&mut stream), if stream.is_some() => next,
+                () = told(self.held) => {
+                    self.look().await;
+                    continue;
+                }
+                _ = look.tick() => {
                     self.look().await;
                     continue;
                 }
@@ -130,10 +176,11 @@ impl Listening<'_> {
                     continue;
                 }
             };
+            let Some(stream) = &mut stream else { continue };
             match next {
                 None => return self.at_the_end(),
                 Some(Err(error)) => return Ending::Failed(error),
-                Some(Ok(event)) => match self.take(event, &mut stream) {
+                Some(Ok(event)) => match self.take(event, stream) {
                     Ok(false) => {}
                     Ok(true) if self.asked.is_some() => return self.at_the_end(),
                     Ok(true) => {}
@@ -141,22 +188,6 @@ impl Listening<'_> {
                 },
             }
         }
-    }
-
-    async fn open(&mut self) -> Result<EventStream, ModelError> {
-        let opened = self.held.opening.get_mut().map(Option::take).unwrap_or_default();
-        if let Some(opened) = opened {
-            return opened;
-        }
-        let held = &*self.held;
-        let tools = judge::tools(&self.worker.tools, &held.agent);
-        let request = compose::request(&held.agent, &held.turn, &held.transcript, &held.calls, &tools);
-        instar_crashpoint::crash_point!("worker.provider.before");
-        let about = self.worker.models.get(&request.model)?.about().clone();
-        let span = instar_model::attribute::chat_span(&about, &request);
-        let opened = self.worker.models.stream(request).instrument(span).await;
-        instar_crashpoint::crash_point!("worker.provider.after");
-        opened
     }
 
     /// What a boundary at the end of the answer means.
@@ -210,9 +241,11 @@ impl Listening<'_> {
     /// Somebody said that the row has news.
     async fn look(&mut self) {
         match self.worker.hub.store().turn(self.held.turn_id()).await {
-            Ok(Some(row)) if row.epoch == self.held.turn.epoch => {
+            Ok(Some(row)) if row.epoch == self.held.turn.epoch && row.status == "streaming" => {
                 let grace = Duration::from_millis(self.worker.config.interrupt_grace_ms);
                 match control(&row).map(|(action, _)| action) {
+                    // Asked again, it does not wait longer.
+                    Some("interrupt") if matches!(self.asked, Some((_, Some(_)))) => {}
                     Some("interrupt") => self.asked = Some(("interrupt", Some(Instant::now() + grace))),
                     Some("steer") if self.asked.is_none() => self.asked = Some(("steer", None)),
                     _ => {}

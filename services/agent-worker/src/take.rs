@@ -3,7 +3,7 @@
 use crate::control::Flight;
 use crate::held::{Held, control};
 use crate::worker::Worker;
-use crate::{compose, judge, turn};
+use crate::{stream, turn};
 use anyhow::{Context, Result};
 use chrono::{Duration, Utc};
 use instar_bus::Delivery;
@@ -13,9 +13,9 @@ use instar_core::id::{AgentId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
 use instar_runtime::flow::{self, Loss};
-use instar_runtime::{Act, Done, order};
+use instar_runtime::{Act, Done, Ready, order};
 use instar_store::entity::{message, tool_call};
-use instar_store::{Answer, Scene, StoreError};
+use instar_store::{Answer, Scene, StoreError, TAKEN_MAX};
 
 /// How long a delivery rests when the database did not answer.
 const REST: std::time::Duration = std::time::Duration::from_millis(300);
@@ -88,36 +88,22 @@ async fn take(
     }
 }
 
-fn tools(worker: &Worker, held: &Held) -> Vec<std::sync::Arc<instar_tools::Tool>> {
-    judge::tools(&worker.tools, &held.agent)
-}
-
-/// The provider call of a turn, begun while the commit that records it is on its way: an owner under a
-/// valid lease may, since a provider call can be repeated.
-async fn open(worker: &Worker, held: &Held) -> Option<Result<instar_model::EventStream, instar_model::ModelError>> {
-    let request = compose::request(&held.agent, &held.turn, &held.transcript, &held.calls, &tools(worker, held));
-    Some(worker.models.stream(request).await)
-}
-
 async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let busy = held.agent.lifecycle != "idle" || held.agent.drive != "running";
     if busy {
         return Ok(None);
     }
-    let waiting: Vec<MessageId> =
-        held.transcript.iter().filter(|m| m.turn_id.is_none()).map(|m| MessageId::from(m.id)).collect();
+    let own = held.transcript.iter().filter(|m| m.turn_id == Some(held.turn.id)).count();
+    let room = usize::try_from(TAKEN_MAX).unwrap_or(0).saturating_sub(own);
+    let waiting = held.transcript.iter().filter(|m| m.turn_id.is_none()).take(room);
+    let waiting: Vec<MessageId> = waiting.map(|m| MessageId::from(m.id)).collect();
     let deadline = Duration::milliseconds(worker.config.turn_deadline_ms as i64);
     let commit = flow::claim(&held.agent, &held.turn, &waiting, worker.id, deadline)?;
-    let commit = worker.hub.commit(commit);
+    // An owner under a valid lease may begin the provider call while the commit that records it is on
+    // its way, since a provider call can be repeated.
     let warm = held.agent.owner == Some(worker.id.uuid()) && waiting.is_empty();
-    let answer = if warm {
-        let (answer, opened) = tokio::join!(commit, open(worker, &held));
-        held.opening = std::sync::Mutex::new(opened);
-        answer?
-    } else {
-        commit.await?
-    };
-    let Answer::Moved(_) = answer else { return Ok(None) };
+    held.opening = warm.then(|| stream::open(worker, &held));
+    let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
     metrics::counter!("instar.turns", "status" => "claimed").increment(1);
     let queued_for = Utc::now() - held.turn.created_at;
     metrics::histogram!("instar.turn.schedule_to_start.duration").record(queued_for.as_seconds_f64().max(0.0));
@@ -136,7 +122,12 @@ async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         None => Loss::HandedBack,
         // It was ours and is in no task of ours: we lost track of it.
         Some(owner) if owner == worker.id => Loss::Died,
-        Some(owner) if worker.hub.store().is_alive(owner).await? => return Ok(None),
+        Some(owner) if worker.hub.store().is_alive(owner).await? => {
+            // Whether it still knows of the turn, only the owner can say.
+            let trace = held.turn.traceparent.as_deref();
+            worker.hub.wake_turn(Ready::of(&held.turn, "passed_on"), Some(owner.uuid()), trace);
+            return Ok(None);
+        }
         Some(_) => Loss::Died,
     };
     let commit = flow::recover(&held.agent, &held.turn, worker.id, loss)?;
@@ -167,20 +158,14 @@ async fn parked(worker: &Worker, scene: &Scene, calls: &[tool_call::Model]) -> R
 
 async fn interrupt_parked(worker: &Worker, scene: &Scene, why: &str) -> Result<()> {
     let (session, turn) = (SessionId::from(scene.turn.session_id), TurnId::from(scene.turn.id));
-    let event = if why == "kill" { "kill" } else { "interrupt" };
     let actor = Actor::new(By::System, worker.id.to_string());
-    let mut act = Act::new(session, turn, &turn_machine::TABLE, event, actor.clone()).reason(why);
+    // If the agent was asked to end with its turn, that is part of the same commit.
+    let mut act = Act::new(session, turn, &turn_machine::TABLE, "interrupt", actor).reason(why);
     act.traceparent = scene.turn.traceparent.clone();
     if let Done::Moved { runes } = act.carry_out(&worker.hub).await? {
         worker.hub.follow(&runes);
     }
-    let agent = AgentId::from(scene.agent.id);
-    if why == "kill" {
-        let table = &instar_core::machine::agent_lifecycle::TABLE;
-        Act::new(session, agent, table, "kill", actor).reason("kill").carry_out(&worker.hub).await?;
-        return Ok(());
-    }
-    turn::next_for_waiting(worker, agent).await
+    turn::next_for_waiting(worker, AgentId::from(scene.agent.id)).await
 }
 
 /// Every call has its result: on to the provider, unless a control or the limit says otherwise.
@@ -204,15 +189,8 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let waited = waited(&held);
     let ours = held.agent.owner == Some(worker.id.uuid());
     let commit = flow::resume(&held.turn, (!ours).then_some(&held.agent), worker.id, waited)?;
-    let commit = worker.hub.commit(commit);
-    let answer = if ours {
-        let (answer, opened) = tokio::join!(commit, open(worker, &held));
-        held.opening = std::sync::Mutex::new(opened);
-        answer?
-    } else {
-        commit.await?
-    };
-    let Answer::Moved(_) = answer else { return Ok(None) };
+    held.opening = ours.then(|| stream::open(worker, &held));
+    let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
     held.resumed(worker.id.uuid(), !ours, waited);
     Ok(Some(held))
 }

@@ -1,7 +1,7 @@
 //! A turn in hand, from provider call to provider call, to its end.
 
 use crate::answer::{self, Next};
-use crate::held::{Held, control};
+use crate::held::{Held, control, is_kill};
 use crate::stream;
 use crate::worker::Worker;
 use anyhow::Result;
@@ -81,7 +81,10 @@ pub(crate) enum Ending {
 pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) -> Result<()> {
     let mut waiting: Vec<MessageId> = Vec::new();
     if held.waiting {
-        waiting = look(worker, held).await?;
+        match look(worker, held).await {
+            Some(found) => waiting = found,
+            None => return Ok(()),
+        }
     }
     for _ in 0..LOOKS_MAX {
         let mut next = None;
@@ -92,6 +95,7 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
         };
         match worker.hub.insist(&worker.lost, build).await {
             Ok(Answer::Moved(_)) => {
+                held.flight = None;
                 over(worker, held, &ending, next);
                 return Ok(());
             }
@@ -100,7 +104,10 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
             Err(error) => return Err(error.into()),
         }
         let before = (held.turn.epoch, held.turn.status.clone());
-        waiting = look(worker, held).await?;
+        match look(worker, held).await {
+            Some(found) => waiting = found,
+            None => return Ok(()),
+        }
         if before != (held.turn.epoch, held.turn.status.clone()) {
             tracing::info!(turn = %held.turn_id(), "the turn is no longer ours; nothing was written");
             return Ok(());
@@ -120,14 +127,30 @@ fn heeding(held: &Held, ending: Ending) -> Ending {
 }
 
 /// The rows as they are, then what waits: whoever sends a message after that changes the agent's row.
-async fn look(worker: &Worker, held: &mut Held) -> Result<Vec<MessageId>> {
-    if let Some(scene) = worker.hub.store().scene(held.turn_id()).await? {
-        (held.turn, held.agent, held.waiting) = (scene.turn, scene.agent, scene.waiting > 0);
+/// Asked until the database answers; `None` once the turn is no longer ours to end.
+pub(crate) async fn look(worker: &Worker, held: &mut Held) -> Option<Vec<MessageId>> {
+    let store = worker.hub.store();
+    let mut wait = std::time::Duration::from_millis(20);
+    loop {
+        let looked = async {
+            let scene = store.scene(held.turn_id()).await?;
+            let waits = scene.as_ref().is_some_and(|scene| scene.waiting > 0);
+            let waiting = if waits { store.waiting(held.agent_id()).await? } else { Vec::new() };
+            Ok::<_, instar_store::StoreError>((scene, waiting))
+        };
+        match looked.await {
+            Ok((None, _)) => return None,
+            Ok((Some(scene), waiting)) => {
+                (held.turn, held.agent, held.waiting) = (scene.turn, scene.agent, !waiting.is_empty());
+                return Some(waiting);
+            }
+            Err(error) => tracing::debug!(%error, "the rows could not be read; they are tried again"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(std::time::Duration::from_secs(1)),
+            () = worker.lost.cancelled() => return None,
+        }
     }
-    if !held.waiting {
-        return Ok(Vec::new());
-    }
-    Ok(worker.hub.store().waiting(held.agent_id()).await?)
 }
 
 fn build(
@@ -136,13 +159,14 @@ fn build(
     ending: &Ending,
     waiting: &[MessageId],
 ) -> Result<(instar_store::Commit, Option<TurnId>), flow::FlowError> {
-    let rows = flow::Ending { turn: &held.turn, agent: &held.agent, worker: worker.id, waiting };
+    let kill = is_kill(&held.turn);
+    let rows = flow::Ending { turn: &held.turn, agent: &held.agent, worker: worker.id, waiting, kill };
     match ending {
         Ending::Complete(spoken) => flow::complete(rows, spoken),
         Ending::ByLimit => flow::complete_by_limit(rows),
         Ending::Interrupted { event, partial } => {
             let why = control(&held.turn).map_or(*event, |(_, why)| why);
-            flow::interrupt(rows, event, why, partial, why == "kill")
+            flow::interrupt(rows, event, why, partial)
         }
         Ending::Failed { event, kind, why, partial, fatal } => flow::fail(rows, event, kind, why, partial, *fatal),
     }

@@ -4,7 +4,7 @@ use crate::control::Flights;
 use crate::take;
 use instar_bus::message::WorkTurn;
 use instar_bus::{Deliveries, Delivery, Pull};
-use instar_core::id::{TurnId, WorkerId};
+use instar_core::id::{AgentId, TurnId, WorkerId};
 use instar_model::Models;
 use instar_runtime::config::WorkerConfig;
 use instar_runtime::{Context, Hub, Keeper, LANE, LeaseState, Ready};
@@ -69,10 +69,11 @@ async fn register(
     let info = serde_json::json!({"pid": std::process::id()});
     let concurrency = context.config.worker.concurrency as usize;
     let pull = Pull { ack_wait: ACK_WAIT, prefetch: concurrency.clamp(1, 64), ..Pull::default() };
+    // First: without a lease nothing is opened that somebody would have to clear away.
+    let keeper = Keeper::register(hub.store().clone(), id, "agent-worker", context.config.lease.ttl(), info).await?;
     let shared = hub.bus().work_turn(LANE, pull.clone()).await?;
     let own = hub.bus().owner_turn(&id.to_string(), pull).await?;
     let flights = Flights::listen(hub.bus()).await?;
-    let keeper = Keeper::register(hub.store().clone(), id, "agent-worker", context.config.lease.ttl(), info).await?;
     let worker = Arc::new(Worker {
         id,
         hub,
@@ -116,7 +117,13 @@ async fn serve(registered: Registered, mut queues: Queues, context: &Context) {
         }
     });
     loop {
-        let Ok(permit) = slots.clone().acquire_owned().await else { break };
+        let permit = tokio::select! {
+            biased;
+            () = worker.draining.cancelled() => break,
+            () = worker.lost.cancelled() => break,
+            permit = slots.clone().acquire_owned() => permit,
+        };
+        let Ok(permit) = permit else { break };
         let delivery = tokio::select! {
             biased;
             () = worker.draining.cancelled() => break,
@@ -138,7 +145,7 @@ async fn serve(registered: Registered, mut queues: Queues, context: &Context) {
     pass_on(&worker, &mut queues.own).await;
     // Every turn in flight sees the drain and hands itself back; only then is the lease given up.
     let all = worker.config.concurrency.max(1);
-    let _ = tokio::time::timeout(context.config.drain.grace(), slots.acquire_many(all)).await;
+    let _ = tokio::time::timeout(context.config.drain.grace().mul_f32(0.9), slots.acquire_many(all)).await;
     watch.abort();
     if let Err(error) = keeper.release().await {
         tracing::warn!(%error, "the lease was not released; it will run out");
@@ -160,9 +167,11 @@ async fn pass_on(worker: &Worker, own: &mut Deliveries<WorkTurn>) {
 }
 
 async fn handle(worker: Arc<Worker>, delivery: Delivery<WorkTurn>) {
-    let id = match delivery.value().turn_id.parse::<TurnId>() {
-        Ok(id) => id,
-        Err(error) => return drop(delivery.dead_letter(&format!("turn_id: {error}")).await),
+    let hint = delivery.value();
+    let id = match (hint.turn_id.parse::<TurnId>(), hint.agent_id.parse::<AgentId>()) {
+        (Ok(id), Ok(_)) => id,
+        (Err(error), _) => return drop(delivery.dead_letter(&format!("turn_id: {error}")).await),
+        (_, Err(error)) => return drop(delivery.dead_letter(&format!("agent_id: {error}")).await),
     };
     match take::take_up(&worker, id, delivery).await {
         Ok(Some(held)) => crate::turn::run(&worker, held).await,

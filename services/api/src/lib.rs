@@ -21,6 +21,7 @@ mod settle;
 mod shape;
 mod state;
 mod stream;
+mod strict;
 mod svg;
 
 pub use auth::{Role, ensure_key};

@@ -5,6 +5,7 @@ use crate::idempotency::Key;
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::state::Api;
+use crate::strict::Strict;
 use axum::body::Body;
 use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::request::Parts;
@@ -176,9 +177,12 @@ async fn body(api: &Api, route: &Route, headers: &HeaderMap, body: Body) -> Resu
         if !is_json(headers) {
             return Err(Problem::content_type());
         }
-        let unreadable = |no: serde_json::Error| Problem::invalid(vec![(String::new(), format!("not JSON: {no}"))]);
+        let unreadable = |no: serde_json::Error| {
+            let said = if no.is_data() { no.to_string() } else { format!("not JSON: {no}") };
+            Problem::invalid(vec![(String::new(), said)])
+        };
         match serde_json::from_slice(&bytes).map_err(unreadable)? {
-            Value::Object(map) => map,
+            Strict(Value::Object(map)) => map,
             _ => return Err(Problem::invalid(vec![(String::new(), "the body must be a JSON object".into())])),
         }
     };

@@ -3,6 +3,9 @@
 use instar_core::machine::Table;
 use serde_json::{Map, Value, json};
 
+const ON_BUDGET: &str = "on_budget";
+const ON_BUDGET_WORDS: [&str; 2] = ["stop", "terminate"];
+
 #[derive(Debug)]
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
@@ -32,7 +35,7 @@ pub(crate) enum Kind {
     /// An id with this prefix.
     Id(&'static str),
     Object,
-    /// An object of limits: numbers above zero.
+    /// An object of limits: numbers above zero, and `on_budget`.
     Budget,
     /// A list of texts, so many at the most.
     Texts(usize),
@@ -134,11 +137,15 @@ impl Kind {
             (Kind::Object, Value::Object(_)) => None,
             (Kind::Object, _) => Some("must be an object".into()),
             (Kind::Budget, Value::Object(limits)) => {
-                for (name, limit) in limits.iter().filter(|(_, limit)| !limit.as_f64().is_some_and(|n| n > 0.0)) {
-                    // Words such as `on_budget` say what to do, not how much.
-                    if !limit.is_string() {
-                        wrong.push((format!("{place}/{}", pointer(name)), "must be a number above zero".into()));
-                    }
+                for (name, limit) in limits {
+                    // The one that says what to do, not how much.
+                    let said = match name.as_str() {
+                        ON_BUDGET if limit.as_str().is_some_and(|word| ON_BUDGET_WORDS.contains(&word)) => continue,
+                        ON_BUDGET => format!("must be one of: {}", ON_BUDGET_WORDS.join(", ")),
+                        _ if limit.as_f64().is_some_and(|n| n > 0.0) => continue,
+                        _ => "must be a number above zero".into(),
+                    };
+                    wrong.push((format!("{place}/{}", pointer(name)), said));
                 }
                 None
             }

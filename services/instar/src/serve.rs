@@ -2,7 +2,7 @@
 
 use crate::catalog::Catalog;
 use crate::failure::Failure;
-use crate::{output, service};
+use crate::{doctor, output, service};
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use instar_runtime::Context;
@@ -58,6 +58,7 @@ impl Arguments {
         let role = self.service.role();
         let drain = Drain::on_signal().context("signals cannot be heard")?;
         let context = Context::open(role, config.clone(), drain.clone()).await?;
+        doctor::schema(context.hub.store()).await.map_err(|why| anyhow::anyhow!("the database: {why}"))?;
         let ready = match self.service {
             Service::Api => {
                 let key = config.bootstrap_key(|name| std::env::var(name).ok());

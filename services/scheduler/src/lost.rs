@@ -2,9 +2,13 @@
 
 use crate::{BATCH, Desk};
 use anyhow::Result;
-use instar_core::id::{AgentId, SessionId, TurnId};
+use chrono::Duration;
+use instar_core::id::{AgentId, CallId, SessionId, TurnId};
 use instar_runtime::{Ready, flow};
 use instar_store::Answer;
+
+/// A turn that streams and wrote nothing for this long may have been forgotten by its owner.
+const QUIET: i64 = 15;
 
 /// Turns that streamed when their owner died. The worker that takes one up bumps the epoch.
 pub(crate) async fn turns(desk: Desk) -> Result<()> {
@@ -13,12 +17,25 @@ pub(crate) async fn turns(desk: Desk) -> Result<()> {
             desk.hub.wake_turn(Ready::of(&due.turn, "owner_lost"), None, due.turn.traceparent.as_deref());
         }
     }
+    let before = desk.hub.store().now().await? - Duration::seconds(QUIET);
+    for due in desk.hub.store().quiet_turns(before, BATCH).await? {
+        if desk.repeats.due(due.turn.id) {
+            desk.hub.wake_turn(Ready::of(&due.turn, "quiet"), due.owner, due.turn.traceparent.as_deref());
+        }
+    }
     Ok(())
 }
 
 pub(crate) async fn calls(desk: Desk) -> Result<()> {
     for call in desk.hub.store().orphaned_calls(BATCH).await? {
-        let (commit, again) = flow::lost(&call, desk.actor.clone())?;
+        let (commit, again) = match flow::lost(&call, desk.actor.clone()) {
+            Ok(lost) => lost,
+            // One that cannot be settled must not keep the others from it.
+            Err(error) => {
+                tracing::error!(call = %CallId::from(call.id), %error, "what became of the call cannot be written");
+                continue;
+            }
+        };
         let Answer::Moved(landed) = desk.hub.commit(commit).await? else { continue };
         metrics::counter!("instar.lease.expirations").increment(1);
         if again {

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
+/// From one telling to the next, doubled each time: what many tellings did not move waits for something
+/// else.
 const SPACING: Duration = Duration::from_secs(5);
+const SPACING_MAX: Duration = Duration::from_secs(300);
 const KNOWN_MAX: usize = 100_000;
 
 #[derive(Clone, Default)]
-pub(crate) struct Repeats(Arc<Mutex<HashMap<Uuid, Instant>>>);
+pub(crate) struct Repeats(Arc<Mutex<HashMap<Uuid, (Instant, Duration)>>>);
 
 impl Repeats {
     /// Whether to tell of this now; if so, that is noted.
@@ -18,12 +21,13 @@ impl Repeats {
         let now = Instant::now();
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= KNOWN_MAX {
-            told.retain(|_, at| now - *at < SPACING);
+            told.retain(|_, (at, spacing)| now - *at < *spacing);
         }
         match told.get(&id) {
-            Some(at) if now - *at < SPACING => false,
-            _ => {
-                told.insert(id, now);
+            Some((at, spacing)) if now - *at < *spacing => false,
+            told_before => {
+                let spacing = told_before.map_or(SPACING, |(_, spacing)| (*spacing * 2).min(SPACING_MAX));
+                told.insert(id, (now, spacing));
                 true
             }
         }

@@ -7,7 +7,9 @@ use instar_core::id::{SessionId, TurnId};
 use instar_core::machine::turn as turn_machine;
 use instar_runtime::{Act, ActError, Done, Ready, flow};
 use instar_store::Answer;
+use instar_store::entity::turn;
 use std::time::Duration as Time;
+use uuid::Uuid;
 
 /// Work that was ready for this long was not told of, or not heard.
 const UNHEARD: i64 = 2;
@@ -24,9 +26,15 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
             desk.hub.wake_turn(Ready::of(&due.turn, "swept"), None, due.turn.traceparent.as_deref());
         }
     }
-    for call in store.idle_calls(before, BATCH).await? {
-        if desk.repeats.due(call.id) {
-            desk.hub.wake_call_row(&call, true);
+    let mut from = Uuid::nil();
+    loop {
+        let calls = store.idle_calls(before, from, BATCH).await?;
+        for call in calls.iter().filter(|call| desk.repeats.due(call.id)) {
+            desk.hub.wake_call_row(call, true);
+        }
+        match calls.last() {
+            Some(last) if calls.len() as u64 == BATCH => from = last.id,
+            _ => break,
         }
     }
     for agent in store.waited_for_agents(before, BATCH).await? {
@@ -36,7 +44,16 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
             continue;
         }
         let (commit, turn) = flow::take_waiting(&row, &waiting, desk.actor.clone(), None)?;
-        if let Answer::Moved(_) = desk.hub.commit(commit).await? {
+        let answer = match desk.hub.commit(commit).await {
+            Ok(answer) => answer,
+            // One agent that cannot be helped must not keep the others from it.
+            Err(error) if !error.retryable() => {
+                tracing::error!(%agent, %error, "its messages cannot be given a turn");
+                continue;
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if let Answer::Moved(_) = answer {
             let session = SessionId::from(row.session_id);
             desk.hub.wake_turn(Ready { session, agent, turn, epoch: row.epoch, reason: "queued" }, row.owner, None);
         }
@@ -46,9 +63,13 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
 
 pub(crate) async fn overdue(desk: Desk) -> Result<()> {
     for turn in desk.hub.store().overdue_turns(HANGS, BATCH).await? {
-        let event = if turn.status == "streaming" { "watchdog_timeout" } else { "turn_deadline" };
+        if turn.status == "tool_executing" && !is_late(&desk, &turn).await? {
+            continue;
+        }
+        let streams = turn.status == "streaming";
+        let (event, why) = if streams { ("watchdog_timeout", "stuck") } else { ("turn_deadline", "timeout") };
         let (session, id) = (SessionId::from(turn.session_id), TurnId::from(turn.id));
-        let mut act = Act::new(session, id, &turn_machine::TABLE, event, desk.actor.clone()).reason(event);
+        let mut act = Act::new(session, id, &turn_machine::TABLE, event, desk.actor.clone()).reason(why);
         act.traceparent = turn.traceparent.clone();
         match act.carry_out(&desk.hub).await {
             Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
@@ -57,6 +78,16 @@ pub(crate) async fn overdue(desk: Desk) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a parked turn is past its deadline when what people took over its calls is not counted.
+async fn is_late(desk: &Desk, turn: &turn::Model) -> Result<bool> {
+    let calls = desk.hub.store().calls_of(TurnId::from(turn.id)).await?;
+    let asked = calls.iter().filter(|call| call.iteration == turn.iterations && call.approval.is_some());
+    // The row of a call that runs was last written when it was decided, or when it began.
+    let waited = asked.map(|call| call.updated_at - call.created_at).max().unwrap_or_default();
+    let now = desk.hub.store().now().await?;
+    Ok(turn.deadline_at.is_some_and(|deadline| deadline + waited < now))
 }
 
 pub(crate) async fn publish(desk: Desk) -> Result<()> {

@@ -22,13 +22,18 @@ pub(crate) async fn fire(desk: Desk) -> Result<()> {
         let all = due.len() as u64 == BATCH;
         for timer in due {
             let done = match timer.kind.as_str() {
-                APPROVAL_TIMER => approval(&desk, &timer).await?,
-                RESUME_TIMER => resume(&desk, &timer).await?,
+                APPROVAL_TIMER => approval(&desk, &timer).await,
+                RESUME_TIMER => resume(&desk, &timer).await,
                 other => {
                     tracing::warn!(kind = other, "a timer of an unknown kind; a newer scheduler will know it");
-                    false
+                    Ok(false)
                 }
             };
+            // It comes up again when its hold is over; the others need not wait for that.
+            let done = done.unwrap_or_else(|error| {
+                tracing::warn!(timer = %timer.id, %error, "the timer could not be carried out now");
+                false
+            });
             if done {
                 timer::Entity::delete_by_id(timer.id).exec(desk.hub.store().db()).await?;
             }
@@ -43,10 +48,10 @@ pub(crate) async fn fire(desk: Desk) -> Result<()> {
 async fn approval(desk: &Desk, timer: &timer::Model) -> Result<bool> {
     let Ok(call) = timer.entity.parse::<CallId>() else { return Ok(true) };
     let session = session::Entity::find_by_id(timer.session_id).one(desk.hub.store().db()).await?;
-    if session.is_some_and(|session| session.status == "paused") {
+    if session.is_some_and(|session| ["paused", "suspended"].contains(&session.status.as_str())) {
         // The clock stands still while the session does.
         let mut later = timer.clone().into_active_model();
-        later.due_at = Set(timer.due_at + chrono::Duration::seconds(PAUSED));
+        later.due_at = Set(desk.hub.store().now().await? + chrono::Duration::seconds(PAUSED));
         later.claimed_until = Set(None);
         timer::Entity::update(later).exec(desk.hub.store().db()).await?;
         return Ok(false);

@@ -98,12 +98,7 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
         tokio::select! {
             biased;
             outcome = &mut running => break outcome,
-            () = runner.lost.cancelled() => {
-                cancel.cancel();
-                // Whatever comes of it is no longer ours to say.
-                let _ = running.await;
-                return None;
-            }
+            () = runner.lost.cancelled(), if !cancel.is_cancelled() => cancel.cancel(),
             () = &mut long, if !recorded => {
                 recorded = true;
                 if !start(runner, &mut attempt).await {
@@ -116,6 +111,11 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
             _ = look.tick() => if !wanted(runner, &attempt.call).await { cancel.cancel() },
         }
     };
+    let given_up = outcome.as_ref().is_ok_and(|outcome| outcome.status == ResultStatus::Cancelled);
+    if runner.lost.is_cancelled() && given_up {
+        // Whether it took effect is for whoever settles a dead runner's calls to say.
+        return None;
+    }
     let outcome = outcome.map_or_else(
         |error| {
             let status = if effect.repeatable() { ResultStatus::Error } else { ResultStatus::Unknown };

@@ -12,6 +12,7 @@ use instar_runtime::flow::{self, Outcome};
 use instar_runtime::{Insisted, Ready, order};
 use instar_store::Answer;
 use instar_store::entity::tool_call;
+use serde_json::Value;
 use std::time::Duration;
 
 /// How long a delivery rests when the database did not answer.
@@ -71,7 +72,20 @@ async fn record(
     owner: Option<WorkerId>,
 ) -> Result<()> {
     let actor = Actor::new(By::System, runner.id.to_string());
-    let answer = runner.hub.insist(&runner.lost, || flow::result(call, actor.clone(), outcome)).await;
+    let mut answer = runner.hub.insist(&runner.lost, || flow::result(call, actor.clone(), outcome)).await;
+    if let Err(Insisted::Store(error)) = &answer {
+        // It happened, whatever the store thinks of its output: the call must have its result.
+        tracing::warn!(call = %CallId::from(call.id), %error, "the output could not be kept");
+        let why = format!("the output could not be kept: {error}");
+        let error = outcome.error.as_ref().map_or(why.clone(), |known| format!("{known:.1000}; {why}"));
+        let bare = Outcome { output: Value::Null, error: Some(error), truncated: true, ..outcome.clone() };
+        answer = runner.hub.insist(&runner.lost, || flow::result(call, actor.clone(), &bare)).await;
+    }
+    if let Err(Insisted::Ended) = &answer {
+        // The lease is gone; the call's own epoch says whether the result still counts.
+        let last = flow::result(call, actor.clone(), outcome).map_err(Insisted::Built)?;
+        answer = runner.hub.commit(last).await.map_err(Insisted::Store);
+    }
     let landed = match answer {
         Ok(Answer::Moved(landed)) => landed,
         Ok(_) => {

@@ -65,10 +65,11 @@ async fn register(
     let (id, hub) = (WorkerId::from(uuid::Uuid::now_v7()), context.hub.clone());
     let concurrency = context.config.runner.concurrency as usize;
     let pull = Pull { ack_wait: ACK_WAIT, prefetch: concurrency.clamp(1, 64), ..Pull::default() };
+    let info = serde_json::json!({"pid": std::process::id()});
+    // First: without a lease nothing is opened that somebody would have to clear away.
+    let keeper = Keeper::register(hub.store().clone(), id, "tool-runner", context.config.lease.ttl(), info).await?;
     let queue = hub.bus().work_tool(CLASS, pull).await?;
     let flights = Flights::listen(hub.bus()).await?;
-    let info = serde_json::json!({"pid": std::process::id()});
-    let keeper = Keeper::register(hub.store().clone(), id, "tool-runner", context.config.lease.ttl(), info).await?;
     let (tools, effects, lost) = (tools.clone(), effects.clone(), CancellationToken::new());
     tracing::info!(runner = %id, "takes calls");
     Ok(Registered { runner: Arc::new(Runner { id, hub, tools, effects, flights, lost }), keeper, queue })
@@ -103,7 +104,13 @@ async fn serve(registered: Registered, context: &Context) {
         }
     });
     loop {
-        let Ok(permit) = slots.clone().acquire_owned().await else { break };
+        let permit = tokio::select! {
+            biased;
+            () = context.drain.draining() => break,
+            () = runner.lost.cancelled() => break,
+            permit = slots.clone().acquire_owned() => permit,
+        };
+        let Ok(permit) = permit else { break };
         let delivery = tokio::select! {
             biased;
             () = context.drain.draining() => break,
@@ -119,7 +126,7 @@ async fn serve(registered: Registered, context: &Context) {
     drop(queue);
     if !runner.lost.is_cancelled() {
         // Effects that are under way may finish; only then is the lease given up.
-        let _ = tokio::time::timeout(context.config.drain.grace(), slots.acquire_many(concurrency)).await;
+        let _ = tokio::time::timeout(context.config.drain.grace().mul_f32(0.9), slots.acquire_many(concurrency)).await;
         if let Err(error) = keeper.release().await {
             tracing::warn!(%error, "the lease was not released; it will run out");
         }

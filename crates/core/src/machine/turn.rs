@@ -24,7 +24,7 @@ super::machine! {
         RequestControl       "request_control"        [User Agent System] "an interrupt, steer or kill is recorded for the next safe boundary";
         PostMessage          "post_message"           [User]              "a message queues up behind the turn";
         Interrupt            "interrupt"              [User System]       "a person interrupts at a safe boundary";
-        Steer                "steer"                  [User Agent]        "new input shall replace the rest of the turn";
+        Steer                "steer"                  [User Agent System] "new input shall replace the rest of the turn";
         InterruptTimeout     "interrupt_timeout"      [System]            "no safe boundary within the grace";
         StreamError          "stream_error"           [System]            "provider retries used up, or not retryable";
         ToolCrash            "tool_crash"             [System]            "tool execution failed beyond repair";

@@ -25,6 +25,8 @@ pub struct Ending<'a> {
     pub worker: WorkerId,
     /// Steering messages first.
     pub waiting: &'a [MessageId],
+    /// The agent was asked to end after its turn.
+    pub kill: bool,
 }
 
 impl Ending<'_> {
@@ -51,6 +53,23 @@ impl Ending<'_> {
         let idle = step(&agent_lifecycle::TABLE, &self.agent.lifecycle, event, By::System)?;
         let change = Change::entity(&agent::TABLE, ids(self.turn).0);
         Ok(change.moving(idle).epoch(self.turn.epoch).version(self.agent.version))
+    }
+
+    /// What follows the turn: the end of the agent if that was asked for, else the turn for what waits.
+    fn after(&self, commit: &mut Commit, agent: Change, drive: &str) -> Result<Option<TurnId>, FlowError> {
+        if !self.kill {
+            commit.change(agent);
+            return self.next(commit);
+        }
+        let mut agent = agent.moving(step(&agent_lifecycle::TABLE, "idle", "kill", By::System)?);
+        if drive == "running" {
+            agent = agent.moving(step(&agent_drive::TABLE, drive, "lifecycle_terminated", By::System)?);
+        }
+        let id = ids(self.turn).0;
+        let told = AgentTerminated { reason: "kill".into(), stats: json!(null) };
+        commit.rune(Draft::new(id, &told)?.agent(id));
+        commit.change(agent.set(agent::Column::Owner, None::<Uuid>));
+        Ok(None)
     }
 
     /// The turn after this one, if messages wait.
@@ -83,7 +102,7 @@ pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<T
     said(&mut commit, turn, turn.iterations + 1, spoken);
     let told = TurnAssistantFinal { content: spoken.text.clone(), reasoning: spoken.reasoning.clone() };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    commit.change(ending.agent("turn_completed")?);
+    let agent = ending.agent("turn_completed")?;
     let told = TurnCompleted {
         usage: serde_json::from_value(usage)?,
         final_output: None,
@@ -91,7 +110,7 @@ pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<T
         iterations: turn.iterations + 1,
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    let next = ending.next(&mut commit)?;
+    let next = ending.after(&mut commit, agent, &ending.agent.drive)?;
     Ok((commit, next))
 }
 
@@ -105,7 +124,7 @@ pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>),
     let mut commit = ending.begin();
     commit.change(ending.turn("tools_finished_last", commit.at())?);
     ending.tell(&mut commit, Draft::new(turn_id, &TurnToolsFinished { results: vec![] })?);
-    commit.change(ending.agent("turn_completed")?);
+    let agent = ending.agent("turn_completed")?;
     let told = TurnCompleted {
         usage: serde_json::from_value(used(turn, Default::default()))?,
         final_output: None,
@@ -113,7 +132,7 @@ pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>),
         iterations: turn.iterations,
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    let next = ending.next(&mut commit)?;
+    let next = ending.after(&mut commit, agent, &ending.agent.drive)?;
     Ok((commit, next))
 }
 
@@ -148,24 +167,23 @@ pub fn fail(
             .set(agent::Column::LastError, why.to_owned());
         let told = AgentDriveErrored { last_error: why.into(), error_type: Some(error_type.into()) };
         commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
-        commit.change(agent);
         // What waits goes on waiting: an errored agent takes no turn until it is relaunched.
-        return Ok((commit, None));
+        let waits = Ending { waiting: &[], ..ending };
+        let next = waits.after(&mut commit, agent, "errored")?;
+        return Ok((commit, next));
     }
-    commit.change(agent);
-    let next = ending.next(&mut commit)?;
+    let next = ending.after(&mut commit, agent, &ending.agent.drive)?;
     Ok((commit, next))
 }
 
-/// A control takes effect. `kill`: the agent was asked to end after its turn.
+/// A control takes effect.
 pub fn interrupt(
     ending: Ending<'_>,
     event: &str,
     reason: &str,
     partial: &Spoken,
-    kill: bool,
 ) -> Result<(Commit, Option<TurnId>), FlowError> {
-    let (agent_id, turn_id) = ids(ending.turn);
+    let (_, turn_id) = ids(ending.turn);
     if ending.turn.open_calls > 0 {
         return Err(FlowError::Open(ending.turn.open_calls));
     }
@@ -177,24 +195,13 @@ pub fn interrupt(
     }
     commit.change(change);
     said(&mut commit, ending.turn, ending.turn.iterations + 1, partial);
-    let mut agent = ending.agent("turn_interrupted")?;
+    let agent = ending.agent("turn_interrupted")?;
     let told = TurnInterrupted {
         reason: reason.into(),
         partial_output: (!partial.text.is_empty()).then(|| partial.text.clone()),
         forced: event == "interrupt_timeout",
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    if kill {
-        agent = agent.moving(step(&agent_lifecycle::TABLE, "idle", "kill", By::System)?);
-        if ending.agent.drive == "running" {
-            agent = agent.moving(step(&agent_drive::TABLE, "running", "lifecycle_terminated", By::System)?);
-        }
-        let told = AgentTerminated { reason: reason.into(), stats: json!(null) };
-        commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
-        commit.change(agent.set(agent::Column::Owner, None::<Uuid>));
-        return Ok((commit, None));
-    }
-    commit.change(agent);
-    let next = ending.next(&mut commit)?;
+    let next = ending.after(&mut commit, agent, &ending.agent.drive)?;
     Ok((commit, next))
 }

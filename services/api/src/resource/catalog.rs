@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
-use crate::shape::{Kind, Shape, must};
+use crate::shape::{Kind, Shape, Wrong, must};
 use axum::http::StatusCode;
 use instar_tools::{Origin, Refused, Spec, Tool};
 use serde_json::{Value, json};
@@ -56,12 +56,24 @@ pub(crate) async fn models(call: Arc<Call>) -> Result<Reply, Problem> {
     Ok(Reply::ok(json!({"data": data, "next_cursor": null})))
 }
 
+/// The fields that cannot be read, each by itself; `None` if it is none of them.
+fn misread(call: &Call) -> Option<Wrong> {
+    let alone = |(name, value): (&String, &Value)| {
+        let mut spec = json!({"name": "x", "kind": "builtin"});
+        spec[name] = value.clone();
+        let no = serde_json::from_value::<Spec>(spec).err()?;
+        Some((format!("/{name}"), no.to_string()))
+    };
+    let wrong: Wrong = call.body.iter().filter_map(alone).collect();
+    (!wrong.is_empty()).then_some(wrong)
+}
+
 /// Known to this process only, which is enough where there is no other.
 pub(crate) async fn register(call: Arc<Call>) -> Result<Reply, Problem> {
     if call.api.context.config.nats.url.is_some() {
         return Err(Problem::not_yet("with several processes, tools are registered in their configuration"));
     }
-    let spec: Spec = call.read()?;
+    let spec: Spec = call.read().map_err(|no| misread(&call).map_or(no, Problem::invalid))?;
     match call.api.catalog.tools.register(spec, Origin::Api) {
         Ok(tool) => Ok(Reply::Json { status: StatusCode::CREATED, body: show(&tool), kept: false }),
         Err(Refused::Invalid { problems, .. }) => {

@@ -29,12 +29,19 @@ pub(super) async fn check(config: &Config, folder: &Path) -> Result<String, Stri
 /// Reads from every table that a start needs.
 async fn probe(options: Options) -> Result<(), String> {
     let store = Store::open(options).await.map_err(|error| error.to_string())?;
+    schema(&store).await
+}
+
+/// Whether the schema is there: a service that starts without it would only fail later, over and over.
+pub(crate) async fn schema(store: &Store) -> Result<(), String> {
     let nobody = SessionId::from(uuid::Uuid::nil());
-    let schema =
-        |error: instar_store::StoreError| format!("{error}: bring the schema up to date with `instar migrate`");
-    store.states(nobody).await.map_err(schema)?;
-    store.runes(nobody, 0, 1).await.map_err(schema)?;
-    store.live_workers("none").await.map_err(schema)?;
+    let behind = |error: instar_store::StoreError| {
+        let cause = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        format!("{cause}: bring the schema up to date with `instar migrate`")
+    };
+    store.states(nobody).await.map_err(behind)?;
+    store.runes(nobody, 0, 1).await.map_err(behind)?;
+    store.live_workers("none").await.map_err(behind)?;
     Ok(())
 }
 

@@ -3,6 +3,8 @@
 mod database;
 mod nats;
 
+pub(crate) use database::schema;
+
 use crate::failure::{FAILED, Failure};
 use crate::output::{self, Column, Format};
 use crate::{catalog, folder};
