@@ -13,6 +13,7 @@ mod m20261116_000004_create_tool_calls;
 mod m20261116_000005_create_runes;
 mod m20261116_000006_create_workers;
 mod m20261116_000007_create_api_keys;
+mod m20261116_000008_create_installation;
 mod schema;
 
 pub struct Migrator;
@@ -28,6 +29,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261116_000005_create_runes::Migration),
             Box::new(m20261116_000006_create_workers::Migration),
             Box::new(m20261116_000007_create_api_keys::Migration),
+            Box::new(m20261116_000008_create_installation::Migration),
         ]
     }
 }

@@ -3,6 +3,8 @@
 
 pub mod audit;
 pub mod cast;
+pub mod collector;
+pub mod dev;
 pub mod fault;
 pub mod fleet;
 pub mod load;

@@ -30,11 +30,15 @@ pub struct Load {
 impl Load {
     /// One driver per agent; the tools take turns.
     pub fn start(fleet: &Fleet, agents: &[String], tools: &[&str]) -> Load {
+        Load::start_as(fleet.client.clone(), agents, tools)
+    }
+
+    pub fn start_as(client: Client, agents: &[String], tools: &[&str]) -> Load {
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let tools: Arc<Vec<String>> = Arc::new(tools.iter().map(|t| (*t).to_owned()).collect());
         let mut drivers = JoinSet::new();
         for (n, agent) in agents.iter().enumerate() {
-            let (client, agent, tools) = (fleet.client.clone(), agent.clone(), tools.clone());
+            let (client, agent, tools) = (client.clone(), agent.clone(), tools.clone());
             let (stop, done) = (stop.clone(), done.clone());
             drivers.spawn(async move {
                 let mut finished = Vec::new();

@@ -54,7 +54,15 @@ pub async fn bus(stage: &Stage) -> Result<instar_bus::Bus> {
     let prefix = format!("t{}", uuid::Uuid::now_v7().simple());
     let kinds = instar_core::rune::KINDS.iter().map(|k| k.token);
     let space = instar_bus::Namespace::new(&prefix, kinds)?;
-    let options = instar_bus::Options::default();
+    // Each test has streams of its own, and a server promises all of them their room.
+    let room = 16 << 20;
+    let streams = instar_bus::topology::StreamLimits {
+        transition_bytes_max: room,
+        work_bytes_max: room,
+        dead_bytes_max: room,
+        ..Default::default()
+    };
+    let options = instar_bus::Options { streams, ..Default::default() };
     if !stage.store.is_postgres() {
         return Ok(instar_bus::Bus::local(space, options));
     }

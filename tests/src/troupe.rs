@@ -3,6 +3,8 @@
 
 use crate::stage::{self, Stage};
 use anyhow::{Context as _, Result};
+use instar_bus::message::Queued;
+use instar_bus::message::work_turn::News;
 use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_model::{ModelConfig, Models};
 use instar_runtime::config::Config;
@@ -77,7 +79,10 @@ impl Troupe {
                 hub.follow(&landed.runes);
                 if let Some(turn) = sent.turn {
                     let session = SessionId::from(row.session_id);
-                    hub.wake_turn(Ready { session, agent, turn, epoch: row.epoch, reason: "queued" }, row.owner, None);
+                    let (agent_version, message_id) = (row.version + 1, sent.message.to_string());
+                    let news = News::Queued(Queued { agent_version, message_id, content: text.to_owned() });
+                    let ready = Ready { session, agent, turn, epoch: row.epoch, reason: "queued", news: Some(news) };
+                    hub.wake_turn(ready, row.owner, None);
                 }
                 return Ok(sent.turn);
             }

@@ -37,6 +37,23 @@ async fn a_message_becomes_a_turn_with_a_tool_and_an_answer(stage: Stage) -> Res
     troupe.audit(session).await
 }
 
+async fn turn_after_turn_the_model_sees_what_was_said_and_the_log_holds(stage: Stage) -> Result<()> {
+    let troupe = Troupe::start(&stage, tool_turn(), Config::default()).await?;
+    let (session, agent) = agent(&troupe, tools()).await?;
+    for n in 0..5 {
+        let turn = troupe.send(agent, &format!("echo number{n}"), Mode::Queue).await?.context("a turn")?;
+        let ended = troupe.ended(turn).await?;
+        assert_eq!((ended.status.as_str(), ended.iterations, ended.attempts), ("completed", 2, 1));
+    }
+    let last = troupe.model.requests().pop().context("a request")?;
+    let said = format!("{:?}", last.messages());
+    for n in 0..5 {
+        ensure!(said.contains(&format!("echo number{n}")), "number{n} in {said}");
+    }
+    assert_eq!(last.tool_results().len(), 1);
+    troupe.audit(session).await
+}
+
 async fn an_effect_happens_once_and_carries_the_call_as_its_key(stage: Stage) -> Result<()> {
     let troupe = Troupe::start(&stage, tool_turn(), Config::default()).await?;
     let (session, agent) = agent(&troupe, tools()).await?;
@@ -312,6 +329,7 @@ async fn a_long_wait_of_the_provider_is_a_timer_and_then_the_turn_goes_on(stage:
 
 on_both! {
     a_message_becomes_a_turn_with_a_tool_and_an_answer;
+    turn_after_turn_the_model_sees_what_was_said_and_the_log_holds;
     an_effect_happens_once_and_carries_the_call_as_its_key;
     messages_that_come_meanwhile_get_the_next_turn_together;
     an_approval_waits_in_the_database_only_and_then_the_turn_goes_on;

@@ -2,18 +2,21 @@
 //!
 //! It must not know why.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 
 pub(crate) struct Step(Command);
 
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
 /// `cargo` with these arguments, in the workspace.
 pub(crate) fn step(arguments: &[&str]) -> Step {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    command.args(arguments).current_dir(WORKSPACE);
     Step(command)
 }
 
@@ -24,13 +27,19 @@ pub(crate) fn has(subcommand: &str) -> bool {
     asked.status().is_ok_and(|status| status.success())
 }
 
+/// Where a release build puts this program.
+pub(crate) fn released(program: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
+    Path::new(WORKSPACE).join(target).join("release").join(program)
+}
+
 impl Step {
     pub(crate) fn args(mut self, arguments: &[String]) -> Self {
         self.0.args(arguments);
         self
     }
 
-    pub(crate) fn env(mut self, variables: [(&str, String); 2]) -> Self {
+    pub(crate) fn env<V: AsRef<OsStr>>(mut self, variables: impl IntoIterator<Item = (&'static str, V)>) -> Self {
         self.0.envs(variables);
         self
     }

@@ -1,7 +1,8 @@
-//! The chores of this repository: `cargo xtask test`, `bench`, `docs`.
+//! The chores of this repository: `cargo xtask test`, `demo`, `bench`, `faults`, `docs`.
 //!
 //! It must not know the product; what a chore does lives in the crates it runs.
 
+mod bench;
 mod cargo;
 mod check;
 mod servers;
@@ -29,8 +30,8 @@ enum Chore {
         #[arg(last = true)]
         extra: Vec<String>,
     },
-    /// Run the bench `bench-NAME` of the crate instar-tests against a Postgres and a NATS of its
-    /// own
+    /// Build the command `instar` and the bench `bench-NAME` of the crate instar-tests, then run the
+    /// bench against a Postgres and a NATS of its own
     Bench {
         name: String,
         /// A Postgres that does not wait for the disk
@@ -40,8 +41,14 @@ enum Chore {
         #[arg(last = true)]
         extra: Vec<String>,
     },
-    /// Carry one turn on the embedded store while its process is killed after every commit
+    /// Run a small fleet on the embedded default: turns, tool calls, an approval that waits
     Demo,
+    /// Strike every fault under load and check what must be true afterwards
+    Faults {
+        /// After `--`: how many rounds, then a part of the faults' names
+        #[arg(last = true)]
+        extra: Vec<String>,
+    },
     /// Write the generated documentation anew
     Docs,
 }
@@ -50,17 +57,9 @@ enum Chore {
 async fn main() -> Result<ExitCode> {
     match Arguments::parse().chore {
         Chore::Test { no_lint, extra } => check::run(!no_lint, &extra).await,
-        Chore::Bench { name, fast, extra } => {
-            let bench = format!("bench-{name}");
-            let built = cargo::step(&["build", "--release", "-p", "instar-tests", "--bin", &bench]);
-            if !built.run()? {
-                return Ok(ExitCode::FAILURE);
-            }
-            let servers = servers::Servers::start(!fast).await?;
-            let run = cargo::step(&["run", "--release", "-q", "-p", "instar-tests", "--bin", &bench, "--"]);
-            run.args(&extra).env(servers.env()).exit()
-        }
-        Chore::Demo => cargo::step(&["run", "-q", "-p", "instar-tests", "--bin", "walkthrough"]).exit(),
+        Chore::Bench { name, fast, extra } => bench::run(&name, !fast, &extra).await,
+        Chore::Demo => cargo::step(&["run", "-q", "-p", "instar", "--", "dev", "--demo"]).exit(),
+        Chore::Faults { extra } => bench::faults(&extra),
         Chore::Docs => cargo::step(&["run", "-q", "-p", "instar-tests", "--bin", "gen-docs"]).exit(),
     }
 }

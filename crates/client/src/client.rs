@@ -15,6 +15,7 @@ pub struct Client {
     server: Url,
     key: Option<HeaderValue>,
     pub(crate) retry: Retry,
+    pub(crate) keyed: bool,
 }
 
 impl Client {
@@ -40,11 +41,17 @@ impl Client {
         };
         let http = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN).no_proxy_for_loopback(&url).build();
         let http = http.map_err(|error| ClientError::Protocol(format!("no HTTP client: {}", reason(&error))))?;
-        Ok(Client { http, server: url, key, retry: Retry::default() })
+        Ok(Client { http, server: url, key, retry: Retry::default(), keyed: true })
     }
 
     pub fn with_retry(mut self, retry: Retry) -> Client {
         self.retry = retry;
+        self
+    }
+
+    /// Sends no Idempotency-Key: an action whose answer is lost is then not asked for again.
+    pub fn without_keys(mut self) -> Client {
+        self.keyed = false;
         self
     }
 

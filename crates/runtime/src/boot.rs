@@ -43,7 +43,7 @@ impl Context {
         })
         .await?;
         let bus = join(role, &config).await?;
-        Ok(Context { hub: Hub::new(store, bus), config, drain })
+        Ok(Context { hub: Hub::shared(store, bus).await?, config, drain })
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::live::Live;
 use crate::publisher::Publisher;
+use crate::seal::SealKey;
 use crate::wire;
 use chrono::{DateTime, Utc};
 use instar_bus::Bus;
@@ -17,13 +18,25 @@ pub struct Hub {
     bus: Bus,
     publisher: Publisher,
     live: Live,
+    seal: SealKey,
 }
 
 impl Hub {
+    /// For one process by itself; several share the key that the database has: see [`Hub::shared`].
     pub fn new(store: Store, bus: Bus) -> Hub {
+        Hub::with(store, bus, instar_store::fresh_key())
+    }
+
+    /// Joins the other processes of the installation.
+    pub async fn shared(store: Store, bus: Bus) -> Result<Hub, StoreError> {
+        let key = store.installation_key().await?;
+        Ok(Hub::with(store, bus, key))
+    }
+
+    fn with(store: Store, bus: Bus, key: [u8; 32]) -> Hub {
         let publisher = Publisher::start(store.clone(), bus.clone());
         let live = Live::watch(store.clone());
-        Hub { store, bus, publisher, live }
+        Hub { store, bus, publisher, live, seal: SealKey::new(key) }
     }
 
     pub fn store(&self) -> &Store {
@@ -32,6 +45,10 @@ impl Hub {
 
     pub fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    pub(crate) fn seal(&self) -> &SealKey {
+        &self.seal
     }
 
     pub(crate) fn live(&self) -> &Live {

@@ -2,7 +2,7 @@
 //! decides by the row, and the scheduler finds what nobody was told of.
 
 use crate::hub::Hub;
-use instar_bus::message::{Control, Delta, Live, Progress, WorkTool, WorkTurn, control, live};
+use instar_bus::message::{Call, Control, Delta, Live, Progress, WorkTool, WorkTurn, control, live, work_turn};
 use instar_bus::{BusError, Stamp};
 use instar_core::id::{AgentId, CallId, SessionId, TurnId, WorkerId};
 use instar_core::rune::Rune;
@@ -15,13 +15,15 @@ pub const LANE: &str = "default";
 pub const CLASS: &str = "default";
 
 /// A turn that somebody can take up.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Ready<'a> {
     pub session: SessionId,
     pub agent: AgentId,
     pub turn: TurnId,
     pub epoch: i64,
     pub reason: &'a str,
+    /// What saves a worker that knows the agent from reading.
+    pub news: Option<work_turn::News>,
 }
 
 impl<'a> Ready<'a> {
@@ -32,19 +34,25 @@ impl<'a> Ready<'a> {
             turn: TurnId::from(turn.id),
             epoch: turn.epoch,
             reason,
+            news: None,
         }
     }
 }
 
 /// A call that a runner can start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Startable {
     pub session: SessionId,
     pub turn: Option<TurnId>,
     pub call: CallId,
     /// Who waits for its result, if the sender knows.
     pub owner: Option<WorkerId>,
+    /// What saves a runner from reading: only for a call that is alone in its answer.
+    pub row: Option<Call>,
 }
+
+/// Longer texts are read from their rows.
+pub const INLINE_BYTES_MAX: usize = 16 * 1024;
 
 impl Hub {
     /// Tells the agent's owner if it lives, else any worker.
@@ -56,7 +64,10 @@ impl Hub {
             turn_id: ready.turn.to_string(),
             reason: ready.reason.to_owned(),
             epoch: ready.epoch,
+            news: ready.news,
+            mac: Vec::new(),
         };
+        let message = self.seal().turn(message);
         let space = self.bus().space();
         let subject = match owner {
             Some(owner) => space.owner_turn(&owner.to_string()),
@@ -83,7 +94,10 @@ impl Hub {
             epoch: 0,
             again,
             owner: call.owner.map(|owner| owner.to_string()).unwrap_or_default(),
+            call: call.row,
+            mac: Vec::new(),
         };
+        let message = self.seal().call(message);
         let id = Uuid::now_v7().simple().to_string();
         let stamp = Stamp::new(&id).trace(traceparent.unwrap_or_default());
         let subject = self.bus().space().work_tool(CLASS).map_err(BusError::from);
@@ -94,8 +108,17 @@ impl Hub {
 
     pub fn wake_call_row(&self, call: &tool_call::Model, again: bool) {
         let (session, turn) = (SessionId::from(call.session_id), call.turn_id.map(TurnId::from));
-        let startable = Startable { session, turn, call: CallId::from(call.id), owner: None };
+        let startable = Startable { session, turn, call: CallId::from(call.id), owner: None, row: None };
         self.wake_call(startable, again, call.traceparent.as_deref());
+    }
+
+    /// Whether what goes along with a hint was sent by a service of this installation.
+    pub fn is_ours_turn(&self, hint: &WorkTurn) -> bool {
+        self.seal().is_turn(hint)
+    }
+
+    pub fn is_ours_call(&self, hint: &WorkTool) -> bool {
+        self.seal().is_call(hint)
     }
 
     /// Shortens the wait of a control that is in the row already.
@@ -146,7 +169,8 @@ impl Hub {
                 "tool.approved" | "tool.reclaimed" => {
                     let again = rune.kind == "tool.reclaimed";
                     let call = CallId::from(rune.entity.id);
-                    self.wake_call(Startable { session, turn, call, owner: None }, again, rune.traceparent.as_deref());
+                    let startable = Startable { session, turn, call, owner: None, row: None };
+                    self.wake_call(startable, again, rune.traceparent.as_deref());
                 }
                 "turn.queued" | "tool.result" | "turn.recovered" | "turn.control_requested" => {
                     let (Some(agent), Some(turn)) = (agent, turn) else { continue };
@@ -157,7 +181,7 @@ impl Hub {
                         "tool.result" => self.tell_agent(session, agent, Some(turn), control::Action::Cancel, "result"),
                         _ => {}
                     }
-                    let ready = Ready { session, agent, turn, epoch: 0, reason: &rune.kind };
+                    let ready = Ready { session, agent, turn, epoch: 0, reason: &rune.kind, news: None };
                     self.wake_turn(ready, None, rune.traceparent.as_deref());
                 }
                 "turn.interrupted" | "turn.error" => {

@@ -9,6 +9,7 @@ mod commit;
 mod connect;
 mod error;
 mod idempotency;
+mod installation;
 mod lease;
 mod log;
 mod scene;
@@ -24,6 +25,7 @@ pub use commit::{Answer, COMMIT_BYTES_MAX, Change, Commit, Found, Landed, PAYLOA
 pub use connect::{Options, Store};
 pub use error::StoreError;
 pub use idempotency::Repeat;
+pub use installation::fresh_key;
 pub use lease::Lease;
 pub use log::PAGE_MAX;
 pub use scene::{Scene, TAKEN_MAX};

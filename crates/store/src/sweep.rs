@@ -2,7 +2,7 @@
 //! reach. Each look is bounded and goes by the partial indexes over live rows.
 
 use crate::connect::Store;
-use crate::entity::{tool_call, turn, worker};
+use crate::entity::{idempotency_key, tool_call, turn, worker};
 use crate::error::StoreError;
 use chrono::{DateTime, Utc};
 use instar_core::id::{AgentId, SessionId};
@@ -122,6 +122,13 @@ impl Store {
         let sql = "SELECT id FROM sessions WHERE sealed_seq < head_seq ORDER BY updated_at LIMIT $1";
         let rows = self.sweep(sql, vec![(limit as i64).into()]).await?;
         rows.iter().map(|row| Ok(SessionId::from(row.try_get_by_index::<uuid::Uuid>(0)?))).collect()
+    }
+
+    /// Forgets the answers to commands older than `before`: nobody repeats them any more. Says how many.
+    pub async fn forget_answers(&self, before: DateTime<Utc>) -> Result<u64, StoreError> {
+        let old = idempotency_key::Column::CreatedAt.lt(before);
+        let gone = idempotency_key::Entity::delete_many().filter(old).exec(&self.db).await?;
+        Ok(gone.rows_affected)
     }
 
     /// Forgets processes whose lease ran out before `before`. Says how many.

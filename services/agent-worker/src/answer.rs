@@ -7,10 +7,11 @@ use crate::turn::{Ending, end, look};
 use crate::worker::Worker;
 use anyhow::Result;
 use chrono::{DateTime, Duration, Utc};
-use instar_model::{Class, ModelError, Response};
+use instar_bus::message::Call;
+use instar_model::{Class, ModelError, Response, attribute};
 use instar_runtime::flow::{self, Asked, Fatal, Spoken};
 use instar_runtime::order::{self, Slot};
-use instar_runtime::{Insisted, Ready, Startable};
+use instar_runtime::{INLINE_BYTES_MAX, Insisted, Ready, Startable};
 use instar_store::Answer;
 
 /// Waits up to this long are sat out; longer ones are a row and a timer.
@@ -29,11 +30,15 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
     match said {
         Said::Lost => {}
         Said::Whole(response) if response.tool_calls.is_empty() => {
+            attribute::succeeded(&held.chat, &response);
             count(&response, held);
+            held.chat = tracing::Span::none();
             end(worker, held, Ending::Complete(spoken(response))).await?;
         }
         Said::Whole(response) => {
+            attribute::succeeded(&held.chat, &response);
             count(&response, held);
+            held.chat = tracing::Span::none();
             calls(worker, held, response).await?;
         }
         Said::Cut { event, partial } => end(worker, held, Ending::Interrupted { event, partial }).await?,
@@ -90,8 +95,27 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
     }
     // Whoever is told may be ourselves.
     held.flight = None;
+    if let [only] = asked.as_slice()
+        && matches!(only.verdict, flow::Verdict::Free | flow::Verdict::Approved)
+    {
+        keep(worker, held, only, &spoken);
+    }
     wake(worker, held, &asked);
     Ok(())
+}
+
+/// The turn as its commit left it, for when its only call has its result.
+fn keep(worker: &Worker, held: &mut Held, only: &Asked, spoken: &Spoken) {
+    let said = flow::said_row(&held.turn, held.turn.iterations + 1, spoken);
+    let turn = &mut held.turn;
+    turn.usage = flow::used(turn, spoken.usage);
+    turn.iterations += 1;
+    turn.version += 1;
+    turn.status = "tool_executing".into();
+    turn.open_calls = 1;
+    held.transcript.extend(said);
+    held.calls.push(flow::call_row(&held.turn, 0, only));
+    worker.warm.park(held.take());
 }
 
 enum Overtaken {
@@ -126,11 +150,24 @@ fn wake(worker: &Worker, held: &Held, asked: &[Asked]) {
     let trace = held.turn.traceparent.as_deref();
     for at in order::startable(slots, parallel) {
         let (session, turn, call) = (held.session_id(), Some(held.turn_id()), asked[at].id);
-        worker.hub.wake_call(Startable { session, turn, call, owner: Some(worker.id) }, false, trace);
+        let row = (asked.len() == 1).then(|| sent_along(held, &asked[at])).flatten();
+        worker.hub.wake_call(Startable { session, turn, call, owner: Some(worker.id), row }, false, trace);
     }
     if !asked.iter().any(Asked::is_open) {
         worker.hub.wake_turn(Ready::of(&held.turn, "tools_finished"), held.agent.owner, trace);
     }
+}
+
+/// A call that is alone in its answer goes along with the word that it may start.
+fn sent_along(held: &Held, asked: &Asked) -> Option<Call> {
+    let arguments = asked.arguments.to_string();
+    (arguments.len() <= INLINE_BYTES_MAX).then(|| Call {
+        agent_id: held.agent_id().to_string(),
+        name: asked.name.clone(),
+        arguments,
+        digest: asked.digest.clone(),
+        effect: asked.effect.to_owned(),
+    })
 }
 
 async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<()> {
@@ -149,7 +186,9 @@ async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result
 }
 
 async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Spoken) -> Result<Next> {
-    tracing::info!(turn = %held.turn_id(), class = error.class.as_str(), %error.message, "the provider call failed");
+    attribute::failed(&held.chat, &error);
+    held.chat = tracing::Span::none();
+    tracing::info!(turn = %held.turn_id(), class = error.class.as_str(), status = error.status, "the provider call failed");
     let now = Utc::now();
     let at = error.retry_at_ms.and_then(DateTime::from_timestamp_millis);
     if error.retryable() {

@@ -2,6 +2,7 @@
 //!
 //! The request itself is in the row. What arrives here only says: look now.
 
+use crate::warm::Warm;
 use instar_bus::message::Control;
 use instar_bus::{Bus, BusError, Heard};
 use instar_core::id::TurnId;
@@ -16,7 +17,7 @@ pub(crate) struct Flights(Arc<Map>);
 
 impl Flights {
     /// One listener for all agents, for as long as somebody has this.
-    pub(crate) async fn listen(bus: &Bus) -> Result<Flights, BusError> {
+    pub(crate) async fn listen(bus: &Bus, warm: Arc<Warm>) -> Result<Flights, BusError> {
         let flights = Flights::default();
         let mut controls = bus.listen(&bus.space().controls()).await?;
         let map = Arc::downgrade(&flights.0);
@@ -25,7 +26,7 @@ impl Flights {
                 match controls.next().await {
                     Heard::Message(control) => {
                         let Some(map) = map.upgrade() else { return };
-                        tell(&map, &control);
+                        tell(&map, &warm, &control);
                     }
                     // Some may have been lost: everybody looks.
                     _ => {
@@ -53,8 +54,10 @@ impl Flights {
     }
 }
 
-fn tell(map: &Map, control: &Control) {
+fn tell(map: &Map, warm: &Warm, control: &Control) {
     let Ok(turn) = control.turn_id.parse::<TurnId>() else { return };
+    // A turn of which something was asked goes on from its row, not from what is known.
+    warm.forget(turn);
     let flights = map.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(look) = flights.get(&turn) {
         look.notify_one();

@@ -4,8 +4,9 @@
 //! instead of being read again. Where somebody did (a control, a message), the version says so.
 
 use crate::control::Flight;
-use instar_core::id::{AgentId, SessionId, TurnId};
+use instar_core::id::{AgentId, SessionId, TurnId, WorkerId};
 use instar_model::{EventStream, ModelError};
+use instar_runtime::telemetry::{self, LinkKind};
 use instar_store::Scene;
 use instar_store::entity::{agent, message, tool_call, turn};
 use tokio_util::task::AbortOnDropHandle;
@@ -23,6 +24,9 @@ pub(crate) struct Held {
     pub(crate) calls: Vec<tool_call::Model>,
     /// A provider call that was begun beside the commit that records it.
     pub(crate) opening: Option<Opening>,
+    /// The span of the provider call under way, until its answer is whole.
+    pub(crate) chat: tracing::Span,
+    segment: tracing::Span,
     /// Messages waited when the rows were read.
     pub(crate) waiting: bool,
     waiting_count: i64,
@@ -42,7 +46,45 @@ impl Held {
         let (waiting, waiting_count) = (scene.waiting > 0, scene.waiting);
         let (turn, agent) = (scene.turn, scene.agent);
         let flight = Some(flight);
-        Held { flight, turn, agent, transcript, calls, opening: None, waiting, waiting_count, deltas: 0, retries: 0 }
+        Held {
+            flight,
+            turn,
+            agent,
+            transcript,
+            calls,
+            opening: None,
+            chat: tracing::Span::none(),
+            segment: tracing::Span::none(),
+            waiting,
+            waiting_count,
+            deltas: 0,
+            retries: 0,
+        }
+    }
+
+    /// From what is known without a look; nothing waited then.
+    pub(crate) fn known(
+        flight: Flight,
+        turn: turn::Model,
+        agent: agent::Model,
+        transcript: Vec<message::Model>,
+        calls: Vec<tool_call::Model>,
+    ) -> Held {
+        let (flight, waiting, waiting_count) = (Some(flight), false, 0);
+        Held {
+            flight,
+            turn,
+            agent,
+            transcript,
+            calls,
+            opening: None,
+            chat: tracing::Span::none(),
+            segment: tracing::Span::none(),
+            waiting,
+            waiting_count,
+            deltas: 0,
+            retries: 0,
+        }
     }
 
     pub(crate) fn turn_id(&self) -> TurnId {
@@ -55,6 +97,54 @@ impl Held {
 
     pub(crate) fn session_id(&self) -> SessionId {
         SessionId::from(self.turn.session_id)
+    }
+
+    /// Everything but the flight, leaving empty rows behind: for one that is done with it.
+    pub(crate) fn take(&mut self) -> Held {
+        Held {
+            flight: None,
+            turn: self.turn.clone(),
+            agent: self.agent.clone(),
+            transcript: std::mem::take(&mut self.transcript),
+            calls: std::mem::take(&mut self.calls),
+            opening: None,
+            chat: tracing::Span::none(),
+            segment: tracing::Span::none(),
+            waiting: self.waiting,
+            waiting_count: self.waiting_count,
+            deltas: 0,
+            retries: 0,
+        }
+    }
+
+    /// The span of this segment of the turn: from the moment somebody works on it, which may be before
+    /// the commit that records it lands.
+    pub(crate) fn span(&mut self, worker: WorkerId) -> tracing::Span {
+        if self.segment.is_none() {
+            let began = i64::from(self.turn.status == "queued");
+            self.segment = tracing::info_span!(
+                parent: None,
+                "invoke_agent",
+                otel.name = format!("invoke_agent {}", self.agent.name),
+                gen_ai.operation.name = "invoke_agent",
+                gen_ai.agent.id = %self.agent_id(),
+                gen_ai.agent.name = self.agent.name,
+                gen_ai.request.model = self.agent.model,
+                gen_ai.conversation.id = %self.session_id(),
+                instar.turn.id = %self.turn_id(),
+                instar.worker.id = %worker,
+                instar.attempt = self.turn.attempts + began,
+            );
+            if let Some(trace) = &self.turn.traceparent {
+                telemetry::set_parent(&self.segment, trace);
+                match (self.turn.attempts > 1, self.turn.iterations > 0) {
+                    (true, _) => drop(telemetry::link(&self.segment, trace, LinkKind::Retries)),
+                    (_, true) => drop(telemetry::link(&self.segment, trace, LinkKind::Resumes)),
+                    _ => {}
+                }
+            }
+        }
+        self.segment.clone()
     }
 
     /// The claim landed: agent and turn were each written once, under a new epoch.

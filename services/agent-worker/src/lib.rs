@@ -11,6 +11,7 @@ mod judge;
 mod stream;
 mod take;
 mod turn;
+mod warm;
 mod worker;
 
 use instar_model::Models;

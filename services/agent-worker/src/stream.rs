@@ -93,19 +93,21 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
 }
 
 /// Begins the provider call, in a task of its own: whoever waits for it also listens to others.
-pub(crate) fn open(worker: &Worker, held: &Held) -> Opening {
+pub(crate) fn open(worker: &Worker, held: &mut Held) -> Opening {
     let tools = judge::tools(&worker.tools, &held.agent);
     let request = compose::request(&held.agent, &held.turn, &held.transcript, &held.calls, &tools);
     let models = worker.models.clone();
+    held.chat = held.span(worker.id).in_scope(|| match models.get(&request.model) {
+        Ok(model) => instar_model::attribute::chat_span(model.about(), &request),
+        Err(_) => tracing::Span::none(),
+    });
     let opening = async move {
         instar_crashpoint::crash_point!("worker.provider.before");
-        let about = models.get(&request.model)?.about().clone();
-        let span = instar_model::attribute::chat_span(&about, &request);
-        let opened = models.stream(request).instrument(span).await;
+        let opened = models.stream(request).await;
         instar_crashpoint::crash_point!("worker.provider.after");
         opened
     };
-    AbortOnDropHandle::new(tokio::spawn(opening.in_current_span()))
+    AbortOnDropHandle::new(tokio::spawn(opening.instrument(held.chat.clone())))
 }
 
 async fn next_of(stream: &mut Option<Fuse<EventStream>>) -> Option<Result<Event, ModelError>> {
@@ -142,7 +144,10 @@ fn deadline(held: &Held) -> Instant {
 
 impl Listening<'_> {
     async fn hear_out(&mut self, every: Duration) -> Ending {
-        let mut opening = self.held.opening.take().unwrap_or_else(|| open(self.worker, self.held));
+        let mut opening = match self.held.opening.take() {
+            Some(opening) => opening,
+            None => open(self.worker, self.held),
+        };
         let mut stream: Option<Fuse<EventStream>> = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.reset();

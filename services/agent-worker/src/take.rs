@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use chrono::{Duration, Utc};
 use instar_bus::Delivery;
 use instar_bus::message::WorkTurn;
+use instar_bus::message::work_turn::News;
 use instar_core::decide::{self, FinishedTools, PROVIDER_CALLS_MAX, Pending};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
@@ -23,10 +24,23 @@ const REST: std::time::Duration = std::time::Duration::from_millis(300);
 /// `None`: there is nothing to do, or somebody else does it.
 pub(crate) async fn take_up(worker: &Worker, id: TurnId, delivery: Delivery<WorkTurn>) -> Result<Option<Held>> {
     let Some(flight) = worker.flights.take_off(id) else {
-        acknowledge(delivery).await;
+        // One that has lost its lease is about to let go of the turn: somebody else shall hear of it.
+        match worker.lost.is_cancelled() {
+            true => drop(delivery.nak(REST).await),
+            false => acknowledge(delivery).await,
+        }
         return Ok(None);
     };
     let hint = delivery.value();
+    let mut flight = Some(flight);
+    if let Some(held) = take_warm(worker, &mut flight, hint, delivery.traceparent()).await? {
+        acknowledge(delivery).await;
+        return Ok(Some(held));
+    }
+    let Some(flight) = flight.or_else(|| worker.flights.take_off(id)) else {
+        acknowledge(delivery).await;
+        return Ok(None);
+    };
     let agent: AgentId = hint.agent_id.parse().context("agent_id")?;
     let looked = look(worker, id, agent, hint.reason != "queued").await;
     let (scene, said, calls) = match looked {
@@ -47,6 +61,35 @@ pub(crate) async fn take_up(worker: &Worker, id: TurnId, delivery: Delivery<Work
         Err(_) => drop(delivery.nak(REST).await),
     }
     taken
+}
+
+/// Without a look, if this worker knows the agent; what does not land is taken up as by anybody else.
+async fn take_warm(
+    worker: &Worker,
+    flight: &mut Option<Flight>,
+    hint: &WorkTurn,
+    trace: Option<&str>,
+) -> Result<Option<Held>> {
+    // Who can write to the bus alone must not put words into an agent's mouth.
+    if !worker.hub.is_ours_turn(hint) {
+        return Ok(None);
+    }
+    let taken = match &hint.news {
+        Some(News::Queued(news)) => match worker.warm.queued(flight, hint, news, trace) {
+            Some(held) => claim(worker, held).await,
+            None => Ok(None),
+        },
+        Some(News::Finished(news)) => match worker.warm.finished(flight, hint, news) {
+            Some(held) => finished(worker, held).await,
+            None => Ok(None),
+        },
+        None => Ok(None),
+    };
+    // An error here is met again, and dealt with, on the way over the rows.
+    Ok(taken.unwrap_or_else(|error| {
+        tracing::debug!(%error, "what was known does not do; the rows are looked at");
+        None
+    }))
 }
 
 async fn acknowledge(delivery: Delivery<WorkTurn>) {
@@ -102,7 +145,7 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     // An owner under a valid lease may begin the provider call while the commit that records it is on
     // its way, since a provider call can be repeated.
     let warm = held.agent.owner == Some(worker.id.uuid()) && waiting.is_empty();
-    held.opening = warm.then(|| stream::open(worker, &held));
+    held.opening = warm.then(|| stream::open(worker, &mut held));
     let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
     metrics::counter!("instar.turns", "status" => "claimed").increment(1);
     let queued_for = Utc::now() - held.turn.created_at;
@@ -189,7 +232,7 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let waited = waited(&held);
     let ours = held.agent.owner == Some(worker.id.uuid());
     let commit = flow::resume(&held.turn, (!ours).then_some(&held.agent), worker.id, waited)?;
-    held.opening = ours.then(|| stream::open(worker, &held));
+    held.opening = ours.then(|| stream::open(worker, &mut held));
     let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
     held.resumed(worker.id.uuid(), !ours, waited);
     Ok(Some(held))

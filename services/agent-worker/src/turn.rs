@@ -10,7 +10,6 @@ use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
 use instar_runtime::flow::{self, Fatal, Spoken};
-use instar_runtime::telemetry::{self, LinkKind};
 use instar_runtime::{Insisted, Ready};
 use instar_store::Answer;
 use std::panic::AssertUnwindSafe;
@@ -20,23 +19,7 @@ use tracing::Instrument;
 const LOOKS_MAX: usize = 16;
 
 pub(crate) async fn run(worker: &Worker, mut held: Held) {
-    let span = tracing::info_span!(
-        "invoke_agent",
-        otel.name = format!("invoke_agent {}", held.agent.name),
-        gen_ai.operation.name = "invoke_agent",
-        gen_ai.agent.id = %held.agent_id(),
-        gen_ai.agent.name = held.agent.name,
-        gen_ai.conversation.id = %held.session_id(),
-        instar.turn.id = %held.turn_id(),
-        instar.worker.id = %worker.id,
-        instar.attempt = held.turn.attempts,
-    );
-    if let Some(trace) = &held.turn.traceparent {
-        telemetry::set_parent(&span, trace);
-        if held.turn.attempts > 1 {
-            telemetry::link(&span, trace, LinkKind::Retries);
-        }
-    }
+    let span = held.span(worker.id);
     async {
         metrics::gauge!("instar.turn.active").increment(1.0);
         // A panic must not leave the turn to a watchdog.
@@ -97,6 +80,11 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
             Ok(Answer::Moved(_)) => {
                 held.flight = None;
                 over(worker, held, &ending, next);
+                if let (Ending::Complete(spoken), None, true) = (&ending, next, waiting.is_empty()) {
+                    let said = flow::said_row(&held.turn, held.turn.iterations + 1, spoken);
+                    held.transcript.extend(said);
+                    worker.warm.rest(held.take(), worker.config.history_messages_max as usize);
+                }
                 return Ok(());
             }
             Ok(_) => {}
@@ -183,7 +171,7 @@ fn over(worker: &Worker, held: &Held, ending: &Ending, next: Option<TurnId>) {
     metrics::histogram!("instar.turn.duration", "status" => status).record(took.as_seconds_f64().max(0.0));
     if let Some(turn) = next {
         let (session, agent) = (held.session_id(), held.agent_id());
-        let ready = Ready { session, agent, turn, epoch: held.agent.epoch, reason: "queued" };
+        let ready = Ready { session, agent, turn, epoch: held.agent.epoch, reason: "queued", news: None };
         worker.hub.wake_turn(ready, Some(worker.id.uuid()), held.turn.traceparent.as_deref());
     }
 }
@@ -217,7 +205,7 @@ pub(crate) async fn next_for_waiting(worker: &Worker, agent: AgentId) -> Result<
     let (commit, turn) = flow::take_waiting(&row, &waiting, actor, None)?;
     if let Answer::Moved(_) = worker.hub.commit(commit).await? {
         let session = SessionId::from(row.session_id);
-        let ready = Ready { session, agent, turn, epoch: row.epoch, reason: "queued" };
+        let ready = Ready { session, agent, turn, epoch: row.epoch, reason: "queued", news: None };
         worker.hub.wake_turn(ready, row.owner, None);
     }
     Ok(())

@@ -2,6 +2,7 @@
 
 use crate::control::Flights;
 use crate::take;
+use crate::warm::Warm;
 use instar_bus::message::WorkTurn;
 use instar_bus::{Deliveries, Delivery, Pull};
 use instar_core::id::{AgentId, TurnId, WorkerId};
@@ -27,6 +28,7 @@ pub(crate) struct Worker {
     pub(crate) tools: Arc<Registry>,
     pub(crate) config: WorkerConfig,
     pub(crate) flights: Flights,
+    pub(crate) warm: Arc<Warm>,
     /// The lease is gone: nothing that is in flight may go on.
     pub(crate) lost: CancellationToken,
     /// The process ends: what streams is handed back.
@@ -73,7 +75,8 @@ async fn register(
     let keeper = Keeper::register(hub.store().clone(), id, "agent-worker", context.config.lease.ttl(), info).await?;
     let shared = hub.bus().work_turn(LANE, pull.clone()).await?;
     let own = hub.bus().owner_turn(&id.to_string(), pull).await?;
-    let flights = Flights::listen(hub.bus()).await?;
+    let warm = Arc::new(Warm::default());
+    let flights = Flights::listen(hub.bus(), warm.clone()).await?;
     let worker = Arc::new(Worker {
         id,
         hub,
@@ -81,6 +84,7 @@ async fn register(
         tools: tools.clone(),
         config: context.config.worker.clone(),
         flights,
+        warm,
         lost: CancellationToken::new(),
         draining: context.drain.token(),
     });
@@ -159,7 +163,7 @@ async fn pass_on(worker: &Worker, own: &mut Deliveries<WorkTurn>) {
         if let (Ok(session), Ok(agent), Ok(turn)) =
             (hint.session_id.parse(), hint.agent_id.parse(), hint.turn_id.parse())
         {
-            let ready = Ready { session, agent, turn, epoch: hint.epoch, reason: "passed_on" };
+            let ready = Ready { session, agent, turn, epoch: hint.epoch, reason: "passed_on", news: None };
             worker.hub.wake_turn(ready, None, delivery.traceparent());
         }
         drop(delivery.ack().await);

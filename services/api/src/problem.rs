@@ -147,7 +147,7 @@ impl Problem {
 
     pub(crate) fn response(self, request_id: &str) -> Response {
         let mut body = json!({
-            "type": format!("https://instar.dev/errors/{}", self.code),
+            "type": format!("urn:instar:error:{}", self.code),
             "title": self.title,
             "status": self.status.as_u16(),
             "detail": self.detail,

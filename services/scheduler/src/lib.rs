@@ -40,7 +40,8 @@ pub async fn start(context: Context) -> anyhow::Result<()> {
     every(&context, "publish", Duration::from_secs(1), desk.clone(), sweep::publish);
     every(&context, "sessions", Duration::from_secs(1), desk.clone(), session::close);
     every(&context, "seals", Duration::from_secs(10), desk.clone(), session::seal);
-    every(&context, "house", Duration::from_secs(30), desk, sweep::house);
+    every(&context, "house", Duration::from_secs(30), desk.clone(), sweep::house);
+    every(&context, "answers", Duration::from_secs(900), desk, sweep::answers);
     Ok(())
 }
 

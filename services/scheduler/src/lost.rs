@@ -13,13 +13,13 @@ const QUIET: i64 = 15;
 /// Turns that streamed when their owner died. The worker that takes one up bumps the epoch.
 pub(crate) async fn turns(desk: Desk) -> Result<()> {
     for due in desk.hub.store().ownerless_turns(BATCH).await? {
-        if desk.repeats.due(due.turn.id) {
+        if desk.repeats.due(due.turn.id, due.turn.epoch) {
             desk.hub.wake_turn(Ready::of(&due.turn, "owner_lost"), None, due.turn.traceparent.as_deref());
         }
     }
     let before = desk.hub.store().now().await? - Duration::seconds(QUIET);
     for due in desk.hub.store().quiet_turns(before, BATCH).await? {
-        if desk.repeats.due(due.turn.id) {
+        if desk.repeats.due(due.turn.id, due.turn.epoch) {
             desk.hub.wake_turn(Ready::of(&due.turn, "quiet"), due.owner, due.turn.traceparent.as_deref());
         }
     }
@@ -46,12 +46,13 @@ pub(crate) async fn calls(desk: Desk) -> Result<()> {
         if landed.counter(turn).is_none_or(|open| open == 0) {
             let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
             let owner = desk.hub.store().agent(agent).await?.and_then(|agent| agent.owner);
-            let ready = Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "tools_finished" };
+            let ready =
+                Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "tools_finished", news: None };
             desk.hub.wake_turn(ready, owner, call.traceparent.as_deref());
         } else {
             // The worker tells the runners of what this call held up.
             let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
-            let ready = Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "call_lost" };
+            let ready = Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "call_lost", news: None };
             desk.hub.wake_turn(ready, None, call.traceparent.as_deref());
         }
     }

@@ -13,12 +13,12 @@ const SPACING_MAX: Duration = Duration::from_secs(300);
 const KNOWN_MAX: usize = 100_000;
 
 #[derive(Clone, Default)]
-pub(crate) struct Repeats(Arc<Mutex<HashMap<Uuid, (Instant, Duration)>>>);
+pub(crate) struct Repeats(Arc<Mutex<HashMap<(Uuid, i64), (Instant, Duration)>>>);
 
 impl Repeats {
-    /// Whether to tell of this now; if so, that is noted.
-    pub(crate) fn due(&self, id: Uuid) -> bool {
-        let now = Instant::now();
+    /// Whether to tell of this now; if so, that is noted. A new epoch is a new thing to tell.
+    pub(crate) fn due(&self, id: Uuid, epoch: i64) -> bool {
+        let (id, now) = ((id, epoch), Instant::now());
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= KNOWN_MAX {
             told.retain(|_, (at, spacing)| now - *at < *spacing);
@@ -42,6 +42,7 @@ mod tests {
     fn the_same_thing_is_told_once_within_the_spacing() {
         let repeats = Repeats::default();
         let (one, two) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        assert_eq!([repeats.due(one), repeats.due(one), repeats.due(two)], [true, false, true]);
+        assert_eq!([repeats.due(one, 1), repeats.due(one, 1), repeats.due(two, 1)], [true, false, true]);
+        assert!(repeats.due(one, 2), "it has moved since");
     }
 }

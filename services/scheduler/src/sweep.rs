@@ -15,6 +15,8 @@ use uuid::Uuid;
 const UNHEARD: i64 = 2;
 /// A streaming turn is ended by its worker; one that is this late has a worker that hangs.
 const HANGS: Time = Time::from_secs(30);
+/// For how many hours the answer to a command is repeated.
+const KEYS_KEPT: i64 = 48;
 /// Runes that wait this long to be published are published from here.
 const TRAILS: i64 = 2;
 
@@ -22,14 +24,14 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     let before = store.now().await? - Duration::seconds(UNHEARD);
     for due in store.idle_turns(before, BATCH).await? {
-        if desk.repeats.due(due.turn.id) {
+        if desk.repeats.due(due.turn.id, due.turn.version) {
             desk.hub.wake_turn(Ready::of(&due.turn, "swept"), None, due.turn.traceparent.as_deref());
         }
     }
     let mut from = Uuid::nil();
     loop {
         let calls = store.idle_calls(before, from, BATCH).await?;
-        for call in calls.iter().filter(|call| desk.repeats.due(call.id)) {
+        for call in calls.iter().filter(|call| desk.repeats.due(call.id, call.epoch)) {
             desk.hub.wake_call_row(call, true);
         }
         match calls.last() {
@@ -55,7 +57,11 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
         };
         if let Answer::Moved(_) = answer {
             let session = SessionId::from(row.session_id);
-            desk.hub.wake_turn(Ready { session, agent, turn, epoch: row.epoch, reason: "queued" }, row.owner, None);
+            desk.hub.wake_turn(
+                Ready { session, agent, turn, epoch: row.epoch, reason: "queued", news: None },
+                row.owner,
+                None,
+            );
         }
     }
     Ok(())
@@ -105,5 +111,13 @@ pub(crate) async fn house(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     let before = store.now().await? - Duration::minutes(10);
     store.forget_workers(before).await?;
+    Ok(())
+}
+
+/// Forgets answers that nobody asks for again.
+pub(crate) async fn answers(desk: Desk) -> Result<()> {
+    let store = desk.hub.store();
+    let before = store.now().await? - Duration::hours(KEYS_KEPT);
+    store.forget_answers(before).await?;
     Ok(())
 }

@@ -3,13 +3,15 @@
 use crate::attempt::{self, Attempt};
 use crate::runner::Runner;
 use anyhow::Result;
+use chrono::Utc;
 use instar_bus::Delivery;
-use instar_bus::message::WorkTool;
+use instar_bus::message::{Call, Finished, WorkTool, work_turn};
+use instar_core::decide::Approval;
 use instar_core::id::{AgentId, CallId, SessionId, TurnId, WorkerId};
 use instar_core::machine::By;
 use instar_core::rune::Actor;
 use instar_runtime::flow::{self, Outcome};
-use instar_runtime::{Insisted, Ready, order};
+use instar_runtime::{INLINE_BYTES_MAX, Insisted, Ready, order};
 use instar_store::Answer;
 use instar_store::entity::tool_call;
 use serde_json::Value;
@@ -26,6 +28,20 @@ pub(crate) async fn handle(runner: &Runner, delivery: Delivery<WorkTool>) {
     let (turn, owner) = (hint.turn_id.parse::<TurnId>().ok(), hint.owner.parse::<WorkerId>().ok());
     let again = hint.again || delivery.deliveries() > 1;
     let Some(flight) = runner.flights.take_off(id, turn) else { return acknowledge(delivery).await };
+    // Only for tools that do nothing but look, by their own definition: whatever else a hint says, it
+    // may cause a look and no more.
+    let looks = |call: &Call| {
+        runner.tools.get(&call.name).is_some_and(|tool| {
+            let spec = tool.spec();
+            !spec.side_effects && spec.requires_approval != Approval::Always
+        })
+    };
+    let given = hint.call.clone().filter(|call| !again && looks(call) && runner.hub.is_ours_call(hint));
+    if let Some(call) = given.and_then(|given| row(given, hint, id, delivery.traceparent())) {
+        let delivery = Some(delivery);
+        let attempt = Attempt { flight, call, delivery, again };
+        return run(runner, attempt, &[], owner).await;
+    }
     let siblings = match turn {
         Some(turn) => runner.hub.store().calls_of(turn).await,
         None => runner.hub.store().call(id).await.map(|call| call.into_iter().collect()),
@@ -39,13 +55,52 @@ pub(crate) async fn handle(runner: &Runner, delivery: Delivery<WorkTool>) {
     };
     let Some(call) = ready(runner, &siblings, id) else { return acknowledge(delivery).await };
     let attempt = Attempt { flight, call: call.clone(), delivery: Some(delivery), again };
+    run(runner, attempt, &siblings, owner).await;
+}
+
+async fn run(runner: &Runner, attempt: Attempt, siblings: &[tool_call::Model], owner: Option<WorkerId>) {
     let Some(made) = attempt::make(runner, attempt).await else { return };
-    if let Err(error) = record(runner, &made.call, &made.outcome, &siblings, owner).await {
-        tracing::error!(call = %id, %error, "the result could not be written; the call ends as unknown");
+    if let Err(error) = record(runner, &made.call, &made.outcome, siblings, owner).await {
+        tracing::error!(call = %CallId::from(made.call.id), %error, "the result could not be written");
     }
     if let Some(delivery) = made.delivery {
         acknowledge(delivery).await;
     }
+}
+
+/// The row of a call that nobody has begun, as the worker that recorded it sent it along. Whether it
+/// is still like that, the compare-and-set of its start or result says.
+fn row(given: Call, hint: &WorkTool, id: CallId, trace: Option<&str>) -> Option<tool_call::Model> {
+    let session: SessionId = hint.session_id.parse().ok()?;
+    let (agent, turn): (AgentId, TurnId) = (given.agent_id.parse().ok()?, hint.turn_id.parse().ok()?);
+    let now = Utc::now();
+    Some(tool_call::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        agent_id: agent.uuid(),
+        turn_id: Some(turn.uuid()),
+        step_id: None,
+        status: "executing".into(),
+        epoch: 0,
+        version: 0,
+        owner: None,
+        iteration: 0,
+        position: 0,
+        name: given.name,
+        provider_call_id: None,
+        arguments: serde_json::from_str(&given.arguments).ok()?,
+        digest: given.digest,
+        effect: given.effect,
+        attempts: 0,
+        approval: None,
+        result_status: None,
+        result: None,
+        expires_at: None,
+        traceparent: trace.map(str::to_owned),
+        created_at: now,
+        updated_at: now,
+        ended_at: None,
+    })
 }
 
 pub(crate) async fn acknowledge(delivery: Delivery<WorkTool>) {
@@ -72,14 +127,17 @@ async fn record(
     owner: Option<WorkerId>,
 ) -> Result<()> {
     let actor = Actor::new(By::System, runner.id.to_string());
+    let mut kept = outcome;
+    let bare;
     let mut answer = runner.hub.insist(&runner.lost, || flow::result(call, actor.clone(), outcome)).await;
     if let Err(Insisted::Store(error)) = &answer {
         // It happened, whatever the store thinks of its output: the call must have its result.
         tracing::warn!(call = %CallId::from(call.id), %error, "the output could not be kept");
         let why = format!("the output could not be kept: {error}");
         let error = outcome.error.as_ref().map_or(why.clone(), |known| format!("{known:.1000}; {why}"));
-        let bare = Outcome { output: Value::Null, error: Some(error), truncated: true, ..outcome.clone() };
+        bare = Outcome { output: Value::Null, error: Some(error), truncated: true, ..outcome.clone() };
         answer = runner.hub.insist(&runner.lost, || flow::result(call, actor.clone(), &bare)).await;
+        kept = &bare;
     }
     if let Err(Insisted::Ended) = &answer {
         // The lease is gone; the call's own epoch says whether the result still counts.
@@ -104,7 +162,8 @@ async fn record(
         None => runner.hub.store().turn(turn.into()).await?.map_or(0, |turn| turn.open_calls),
     };
     if open == 0 {
-        return wake_turn(runner, call, turn.into(), owner).await;
+        let state = flow::state_after(outcome.status);
+        return wake_turn(runner, call, turn.into(), owner, news(call, state, kept)).await;
     }
     // Only a call that must go alone can have held others up.
     let alone = siblings.iter().any(|other| other.iteration == call.iteration && !runner.parallel(&other.name));
@@ -114,13 +173,32 @@ async fn record(
     Ok(())
 }
 
-async fn wake_turn(runner: &Runner, call: &tool_call::Model, turn: TurnId, owner: Option<WorkerId>) -> Result<()> {
+/// The result itself, for a worker that still knows the turn.
+fn news(call: &tool_call::Model, state: &str, outcome: &Outcome) -> Option<work_turn::News> {
+    let result = flow::result_json(outcome).to_string();
+    (result.len() <= INLINE_BYTES_MAX).then(|| {
+        work_turn::News::Finished(Finished {
+            call_id: CallId::from(call.id).to_string(),
+            state: state.to_owned(),
+            status: flow::status_token(outcome.status),
+            result,
+        })
+    })
+}
+
+async fn wake_turn(
+    runner: &Runner,
+    call: &tool_call::Model,
+    turn: TurnId,
+    owner: Option<WorkerId>,
+    news: Option<work_turn::News>,
+) -> Result<()> {
     let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
     let owner = match owner {
         Some(owner) => Some(owner.uuid()),
         None => runner.hub.store().agent(agent).await?.and_then(|agent| agent.owner),
     };
-    let ready = Ready { session, agent, turn, epoch: 0, reason: "tools_finished" };
+    let ready = Ready { session, agent, turn, epoch: 0, reason: "tools_finished", news };
     runner.hub.wake_turn(ready, owner, call.traceparent.as_deref());
     Ok(())
 }

@@ -73,6 +73,7 @@ pub(crate) fn turn(n: usize) -> WorkTurn {
         turn_id: format!("trn_{n}"),
         reason: "queued".into(),
         epoch: 1,
+        ..WorkTurn::default()
     }
 }
 
@@ -83,8 +84,7 @@ pub(crate) fn tool(n: usize) -> WorkTool {
         call_id: format!("call_{n}"),
         class: "shell".into(),
         epoch: 1,
-        again: false,
-        owner: String::new(),
+        ..WorkTool::default()
     }
 }
 

@@ -96,7 +96,7 @@ pub struct WorkerConfig {
 pub struct RunnerConfig {
     /// Tool calls in flight per tool-runner. Default 64.
     pub concurrency: u32,
-    /// Where `http` and `http_fetch` tools may reach besides public addresses. Default: nowhere else.
+    /// Where `http` and `http_fetch` tools may reach: `{ allow = [hosts], ports = [...] }`. Default: nowhere.
     pub egress: serde_json::Value,
     /// How `command` tools are confined. Default: as tightly as the kernel allows, or not at all started.
     pub sandbox: serde_json::Value,

@@ -32,6 +32,27 @@ fn event(status: ResultStatus) -> &'static str {
     }
 }
 
+/// The word for a status, in columns and messages.
+pub fn status_token(status: ResultStatus) -> String {
+    json!(status).as_str().unwrap_or("error").to_owned()
+}
+
+/// A result as the call's row keeps it.
+pub fn result_json(outcome: &Outcome) -> Value {
+    json!({"output": outcome.output, "error": outcome.error})
+}
+
+/// Where a running call is after such a result.
+pub fn state_after(status: ResultStatus) -> &'static str {
+    match status {
+        ResultStatus::Success => "completed_result",
+        ResultStatus::Timeout => "timeout_result",
+        ResultStatus::Cancelled => "cancelled_result",
+        ResultStatus::Denied => "denied",
+        ResultStatus::Error | ResultStatus::Unknown | ResultStatus::SandboxViolation => "error_result",
+    }
+}
+
 /// Records the result and counts the turn's open calls down; the landed commit's counter says
 /// whether it was the last. A call without side effects that nobody had to approve may come
 /// straight from `pending_call`: its start needs no commit of its own.
@@ -49,12 +70,11 @@ pub fn result(call: &tool_call::Model, runner: Actor, outcome: &Outcome) -> Resu
         from = free.to();
     }
     let ended = step(table, from, event(outcome.status), By::System)?;
-    let status = json!(outcome.status);
     commit.change(
         change
             .moving(ended)
-            .set(tool_call::Column::ResultStatus, status.as_str().unwrap_or("error").to_owned())
-            .set(tool_call::Column::Result, json!({"output": outcome.output, "error": outcome.error}))
+            .set(tool_call::Column::ResultStatus, status_token(outcome.status))
+            .set(tool_call::Column::Result, result_json(outcome))
             .set(tool_call::Column::EndedAt, at),
     );
     if let Some(turn) = call.turn_id {

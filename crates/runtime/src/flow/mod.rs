@@ -11,12 +11,12 @@ mod message;
 mod turn;
 
 pub use birth::{Born, NewAgent, NewSession, join, open};
-pub use call::{CALL_ATTEMPTS_MAX, Outcome, lost, result, start};
+pub use call::{CALL_ATTEMPTS_MAX, Outcome, lost, result, result_json, start, state_after, status_token};
 pub use end::{Ending, Fatal, complete, complete_by_limit, fail, interrupt};
 pub use message::{Accepted, Mode, message, steer, take_waiting};
 pub use turn::{
-    APPROVAL_TIMER, Asked, Loss, RESUME_TIMER, Spoken, Verdict, calls, checkpoint, claim, hand_back, park, recover,
-    resume, waits,
+    APPROVAL_TIMER, Asked, Loss, RESUME_TIMER, Spoken, Verdict, call_row, calls, checkpoint, claim, hand_back, park,
+    recover, resume, said_row, used, waits,
 };
 
 use instar_core::machine::{Answer, By, Move, Refusal, Table, apply};

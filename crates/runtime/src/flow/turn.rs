@@ -177,6 +177,18 @@ pub enum Verdict {
     Refused { status: ResultStatus, why: String },
 }
 
+impl Verdict {
+    /// Where a call is once it is judged.
+    fn state(&self) -> &'static str {
+        match self {
+            Verdict::Free | Verdict::Approved => "executing",
+            Verdict::Ask { .. } => "awaiting_approval",
+            Verdict::Refused { status: ResultStatus::Denied, .. } => "denied",
+            Verdict::Refused { .. } => "error_result",
+        }
+    }
+}
+
 /// A call that the model asks for, as the tool registry has judged it.
 #[derive(Clone, Debug)]
 pub struct Asked {
@@ -237,33 +249,9 @@ fn record(commit: &mut Commit, turn: &turn::Model, position: i64, call: Asked) -
         Verdict::Refused { .. } => "invalid_call",
     };
     let judged = step(table, born.to(), event, By::System)?;
-    let mut model = tool_call::Model {
-        id: call.id.uuid(),
-        session_id: turn.session_id,
-        agent_id: turn.agent_id,
-        turn_id: Some(turn.id),
-        step_id: None,
-        status: judged.to().into(),
-        epoch: 0,
-        version: 0,
-        owner: None,
-        iteration: turn.iterations + 1,
-        position,
-        name: call.name.clone(),
-        provider_call_id: call.provider_call_id.clone(),
-        arguments: call.arguments.clone(),
-        digest: call.digest.clone(),
-        effect: call.effect.into(),
-        attempts: 0,
-        approval: None,
-        result_status: None,
-        result: None,
-        expires_at: None,
-        traceparent: turn.traceparent.clone(),
-        created_at: at,
-        updated_at: at,
-        ended_at: None,
-    };
+    let mut model = call_row(turn, position, &call);
+    model.iteration = turn.iterations + 1;
+    (model.created_at, model.updated_at) = (at, at);
     let mut runes = vec![Draft::new(
         call.id,
         &ToolCall {
@@ -318,6 +306,38 @@ fn record(commit: &mut Commit, turn: &turn::Model, position: i64, call: Asked) -
         commit.rune(tell(rune));
     }
     Ok(())
+}
+
+/// The row of a call of `turn`'s newest answer, before anybody began it.
+pub fn call_row(turn: &turn::Model, position: i64, call: &Asked) -> tool_call::Model {
+    let at = Utc::now();
+    tool_call::Model {
+        id: call.id.uuid(),
+        session_id: turn.session_id,
+        agent_id: turn.agent_id,
+        turn_id: Some(turn.id),
+        step_id: None,
+        status: call.verdict.state().into(),
+        epoch: 0,
+        version: 0,
+        owner: None,
+        iteration: turn.iterations,
+        position,
+        name: call.name.clone(),
+        provider_call_id: call.provider_call_id.clone(),
+        arguments: call.arguments.clone(),
+        digest: call.digest.clone(),
+        effect: call.effect.into(),
+        attempts: 0,
+        approval: None,
+        result_status: None,
+        result: None,
+        expires_at: None,
+        traceparent: turn.traceparent.clone(),
+        created_at: at,
+        updated_at: at,
+        ended_at: None,
+    }
 }
 
 fn timer(session: Uuid, kind: &str, entity: String, due_at: DateTime<Utc>, at: DateTime<Utc>) -> timer::Model {
@@ -428,8 +448,16 @@ pub fn waits(turn: &turn::Model) -> i64 {
 
 /// Keeps the answer's text where the next provider call and a reader of the history find it.
 pub(super) fn said(commit: &mut Commit, turn: &turn::Model, iteration: i64, spoken: &Spoken) {
+    if let Some(row) = said_row(turn, iteration, spoken) {
+        let row = message::Model { created_at: commit.at(), ..row };
+        commit.insert(&message::TABLE, row);
+    }
+}
+
+/// The message that an answer becomes; none where nothing was said.
+pub fn said_row(turn: &turn::Model, iteration: i64, spoken: &Spoken) -> Option<message::Model> {
     if spoken.text.is_empty() && spoken.blocks.is_none() {
-        return;
+        return None;
     }
     let mut data = json!({"iteration": iteration});
     if let Some(blocks) = &spoken.blocks {
@@ -438,8 +466,7 @@ pub(super) fn said(commit: &mut Commit, turn: &turn::Model, iteration: i64, spok
     if let Some(reasoning) = &spoken.reasoning {
         data["reasoning"] = json!(reasoning);
     }
-    let at = commit.at();
-    let row = message::Model {
+    Some(message::Model {
         id: Uuid::now_v7(),
         session_id: turn.session_id,
         agent_id: turn.agent_id,
@@ -450,13 +477,12 @@ pub(super) fn said(commit: &mut Commit, turn: &turn::Model, iteration: i64, spok
         mode: "queue".into(),
         content: spoken.text.clone(),
         data: Some(data),
-        created_at: at,
-    };
-    commit.insert(&message::TABLE, row);
+        created_at: Utc::now(),
+    })
 }
 
 /// Usage so far and that of the newest provider call.
-pub(super) fn used(turn: &turn::Model, more: Usage) -> Value {
+pub fn used(turn: &turn::Model, more: Usage) -> Value {
     let before = |field: &str| turn.usage.get(field).and_then(Value::as_u64).unwrap_or(0);
     json!({
         "input_tokens": before("input_tokens") + more.input_tokens,

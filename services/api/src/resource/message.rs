@@ -8,9 +8,10 @@ use crate::problem::Problem;
 use crate::settle::{raise, settle};
 use crate::shape::{Kind, Shape, may, must};
 use axum::http::StatusCode;
+use instar_bus::message::{Queued, work_turn};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
-use instar_runtime::Ready;
 use instar_runtime::flow::{self, Accepted, Mode};
+use instar_runtime::{INLINE_BYTES_MAX, Ready};
 use instar_store::Landed;
 use instar_store::entity::{agent, message, session, turn};
 use sea_orm::{
@@ -130,22 +131,28 @@ async fn say(call: &Call, agent: AgentId, mode: Mode, only: Option<TurnId>) -> R
             };
             let answer = json!({"message_id": accepted.message, "turn_id": accepted.turn});
             call.keep(&mut accepted.commit, SessionId::from(session.id), StatusCode::ACCEPTED, &answer);
-            let Accepted { commit, turn, .. } = accepted;
-            Ok((commit, (found, turn, answer)))
+            let Accepted { commit, turn, message } = accepted;
+            Ok((commit, (found, (message, turn), answer)))
         },
     )
     .await?;
-    follow(call, &landed, &found.agent, accepted);
+    follow(call, &landed, &found.agent, accepted, content);
     Ok(Reply::kept(StatusCode::ACCEPTED, answer))
 }
 
 /// Tells whoever can take it up.
-fn follow(call: &Call, landed: &Landed, agent: &agent::Model, turn: Option<TurnId>) {
+fn follow(call: &Call, landed: &Landed, agent: &agent::Model, accepted: (MessageId, Option<TurnId>), content: &str) {
     let hub = call.api.hub();
+    let (message, turn) = accepted;
     match turn {
         Some(turn) => {
             let (session, agent_id) = (SessionId::from(agent.session_id), AgentId::from(agent.id));
-            let ready = Ready { session, agent: agent_id, turn, epoch: 0, reason: "queued" };
+            // The commit wrote the agent's row once.
+            let news = (content.len() <= INLINE_BYTES_MAX).then(|| {
+                let (agent_version, message_id) = (agent.version + 1, message.to_string());
+                work_turn::News::Queued(Queued { agent_version, message_id, content: content.to_owned() })
+            });
+            let ready = Ready { session, agent: agent_id, turn, epoch: agent.epoch, reason: "queued", news };
             hub.wake_turn(ready, agent.owner, call.traceparent.as_deref());
         }
         None => hub.follow(&landed.runes),

@@ -41,7 +41,7 @@ async fn measure(
     roots: &[u32],
     store: Option<&Store>,
 ) -> Result<Figure> {
-    let mut load = Load::start(fleet, agents, &["echo"]);
+    let mut load = Load::start_as(fleet.client.clone().without_keys(), agents, &["echo"]);
     load.more(agents.len() as u64, Duration::from_secs(60)).await?;
     let (cpu, before) = (meter::cpu_seconds(roots)?, load.finished());
     let database = match store {

@@ -1,0 +1,214 @@
+//! What this worker knows of agents it owns, so that it need not read it again.
+//!
+//! Bounded, and never trusted: every commit that is worked out from here names the version or the
+//! epoch it was worked out from, and one that does not land is worked out anew from the rows.
+
+use crate::control::Flight;
+use crate::held::Held;
+use chrono::Utc;
+use instar_bus::message::{Finished, Queued, WorkTurn};
+use instar_core::id::{AgentId, CallId, MessageId, TurnId};
+use instar_store::entity::{agent, message, tool_call, turn};
+use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Idle agents, and turns that wait for a call. Waiting must cost nothing: what is beyond this is
+/// forgotten, the oldest first.
+const BYTES_MAX: usize = 4 << 20;
+/// What a row weighs besides its texts.
+const ROW_BYTES: usize = 600;
+
+/// An agent between two turns.
+struct Rested {
+    agent: agent::Model,
+    transcript: Vec<message::Model>,
+}
+
+/// A turn that waits for its only call.
+struct Parked {
+    turn: turn::Model,
+    agent: agent::Model,
+    transcript: Vec<message::Model>,
+    calls: Vec<tool_call::Model>,
+}
+
+#[derive(Default)]
+pub(crate) struct Warm {
+    agents: Mutex<Shelf<AgentId, Rested>>,
+    turns: Mutex<Shelf<TurnId, Parked>>,
+}
+
+impl Warm {
+    /// The turn is over and nothing waits: the next message finds the agent as it is now.
+    pub(crate) fn rest(&self, held: Held, history: usize) {
+        let Held { mut agent, mut transcript, .. } = held;
+        agent.version += 1;
+        agent.lifecycle = "idle".into();
+        let excess = transcript.len().saturating_sub(history);
+        transcript.drain(..excess);
+        let bytes = weigh(&agent, &transcript, &[]);
+        lock(&self.agents).put(AgentId::from(agent.id), Rested { agent, transcript }, bytes);
+    }
+
+    /// The turn waits for the only call of its answer.
+    pub(crate) fn park(&self, held: Held) {
+        let Held { turn, agent, transcript, calls, .. } = held;
+        let bytes = weigh(&agent, &transcript, &calls);
+        lock(&self.turns).put(TurnId::from(turn.id), Parked { turn, agent, transcript, calls }, bytes);
+    }
+
+    pub(crate) fn forget(&self, turn: TurnId) {
+        lock(&self.turns).take(&turn);
+    }
+
+    /// A queued turn without a look at the rows, if the agent is as it was left but for this message.
+    pub(crate) fn queued(
+        &self,
+        flight: &mut Option<Flight>,
+        hint: &WorkTurn,
+        news: &Queued,
+        trace: Option<&str>,
+    ) -> Option<Held> {
+        let (agent, turn): (AgentId, TurnId) = (hint.agent_id.parse().ok()?, hint.turn_id.parse().ok()?);
+        let message: MessageId = news.message_id.parse().ok()?;
+        let Rested { mut agent, mut transcript } = lock(&self.agents).take(&agent)?;
+        if agent.version + 1 != news.agent_version || agent.epoch != hint.epoch {
+            return None;
+        }
+        agent.version = news.agent_version;
+        transcript.push(message::Model {
+            id: message.uuid(),
+            session_id: agent.session_id,
+            agent_id: agent.id,
+            turn_id: Some(turn.uuid()),
+            version: 0,
+            role: "user".into(),
+            source: "direct".into(),
+            mode: "queue".into(),
+            content: news.content.clone(),
+            data: None,
+            created_at: Utc::now(),
+        });
+        let turn = fresh(&agent, turn, trace);
+        Some(Held::known(flight.take()?, turn, agent, transcript, Vec::new()))
+    }
+
+    /// A turn whose only call has this result, without a look at the rows.
+    pub(crate) fn finished(&self, flight: &mut Option<Flight>, hint: &WorkTurn, news: &Finished) -> Option<Held> {
+        let (turn, call): (TurnId, CallId) = (hint.turn_id.parse().ok()?, news.call_id.parse().ok()?);
+        let Parked { mut turn, agent, transcript, mut calls } = lock(&self.turns).take(&turn)?;
+        let row = calls.last_mut().filter(|row| row.id == call.uuid())?;
+        row.status = news.state.clone();
+        row.result_status = Some(news.status.clone());
+        row.result = Some(serde_json::from_str(&news.result).ok()?);
+        row.ended_at = Some(Utc::now());
+        // The commit of the result counted the turn's open calls down.
+        turn.version += 1;
+        turn.open_calls = 0;
+        Some(Held::known(flight.take()?, turn, agent, transcript, calls))
+    }
+}
+
+/// A turn as the commit that queued it has written it.
+fn fresh(agent: &agent::Model, id: TurnId, trace: Option<&str>) -> turn::Model {
+    let now = Utc::now();
+    let nothing = || serde_json::Value::Object(Default::default());
+    turn::Model {
+        id: id.uuid(),
+        session_id: agent.session_id,
+        agent_id: agent.id,
+        status: "queued".into(),
+        epoch: 0,
+        version: 0,
+        cause: "user".into(),
+        attempts: 0,
+        iterations: 0,
+        open_calls: 0,
+        input: nothing(),
+        output: None,
+        usage: nothing(),
+        control: None,
+        error: None,
+        deadline_at: None,
+        traceparent: trace.map(str::to_owned),
+        created_at: now,
+        updated_at: now,
+        ended_at: None,
+    }
+}
+
+fn weigh(agent: &agent::Model, transcript: &[message::Model], calls: &[tool_call::Model]) -> usize {
+    let json = |value: &serde_json::Value| match value {
+        serde_json::Value::Object(map) => map.len() * 64,
+        _ => 64,
+    };
+    let said: usize = transcript.iter().map(|m| ROW_BYTES + m.content.len()).sum();
+    let prompt = agent.config["system_prompt"].as_str().map_or(0, str::len);
+    said + calls.len() * 2 * ROW_BYTES + 2 * ROW_BYTES + prompt + json(&agent.config)
+}
+
+fn lock<T>(shelf: &Mutex<T>) -> MutexGuard<'_, T> {
+    shelf.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A map that forgets what was put in first when it gets too heavy.
+struct Shelf<K, V> {
+    kept: HashMap<K, (V, usize, u64)>,
+    order: VecDeque<(K, u64)>,
+    bytes: usize,
+    next: u64,
+}
+
+impl<K, V> Default for Shelf<K, V> {
+    fn default() -> Self {
+        Shelf { kept: HashMap::new(), order: VecDeque::new(), bytes: 0, next: 0 }
+    }
+}
+
+impl<K: Copy + Eq + Hash, V> Shelf<K, V> {
+    fn put(&mut self, key: K, value: V, bytes: usize) {
+        self.take(&key);
+        self.next += 1;
+        self.kept.insert(key, (value, bytes, self.next));
+        self.order.push_back((key, self.next));
+        self.bytes += bytes;
+        while self.bytes > BYTES_MAX || self.order.len() > 2 * self.kept.len() + 64 {
+            let Some((oldest, number)) = self.order.pop_front() else { return };
+            let current = self.kept.get(&oldest).is_some_and(|(_, _, at)| *at == number);
+            match current {
+                true if self.bytes > BYTES_MAX => drop(self.take(&oldest)),
+                // Only its place in the order is old.
+                true => self.order.push_back((oldest, number)),
+                false => {}
+            }
+        }
+    }
+
+    fn take(&mut self, key: &K) -> Option<V> {
+        let (value, bytes, _) = self.kept.remove(key)?;
+        self.bytes -= bytes;
+        Some(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_forgotten_when_there_is_too_much() {
+        let mut shelf: Shelf<u32, u32> = Shelf::default();
+        let share = BYTES_MAX / 4;
+        for n in 0..6 {
+            shelf.put(n, n, share);
+        }
+        assert_eq!((shelf.take(&0), shelf.take(&1), shelf.take(&2)), (None, None, Some(2)));
+        assert_eq!(shelf.bytes, 3 * share);
+        for n in 0..10_000 {
+            shelf.put(7, n, 1);
+        }
+        assert_eq!(shelf.take(&7), Some(9_999));
+        assert!(shelf.order.len() < 200, "{}", shelf.order.len());
+    }
+}
