@@ -10,6 +10,10 @@ use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbB
 use std::str::FromStr;
 use std::time::Duration;
 
+/// A connection that rested for longer is asked whether it lives before it is lent out.
+const IDLE_TRUSTED: Duration = Duration::from_millis(500);
+const TRANSACTIONS_MAX: u32 = 2;
+
 /// How a store is opened; every field has a default.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -43,6 +47,7 @@ pub struct Store {
     pub(crate) db: DatabaseConnection,
     /// For leases alone: a busy process must not lose its work because its readers are.
     pub(crate) vital: DatabaseConnection,
+    pub(crate) transactions: DatabaseConnection,
     writer: Writer,
 }
 
@@ -60,7 +65,8 @@ impl Store {
             let db = Database::connect(readers(&options)).await?;
             let writer = Writer::start(vec![writer::Sqlite::new(file)]);
             let vital = Database::connect(vital(&options)).await?;
-            Ok(Store { db, vital, writer })
+            let transactions = Database::connect(transactions(&options)).await?;
+            Ok(Store { db, vital, transactions, writer })
         } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
             let server = PgConnectOptions::from_str(&options.url).map_err(unusable)?;
             let db = Database::connect(readers(&options)).await?;
@@ -70,7 +76,8 @@ impl Store {
                 .map(|_| writer::Postgres::new(server.clone(), options.round_trip_max))
                 .collect();
             let vital = Database::connect(vital(&options)).await?;
-            Ok(Store { db, vital, writer: Writer::start(lanes) })
+            let transactions = Database::connect(transactions(&options)).await?;
+            Ok(Store { db, vital, transactions, writer: Writer::start(lanes) })
         } else {
             let scheme = options.url.split(':').next().unwrap_or_default().to_owned();
             Err(StoreError::Unusable(format!("database.url begins with {scheme:?}; use postgres:// or sqlite://")))
@@ -98,6 +105,13 @@ impl Store {
     /// For queries. Statuses and runes are written by [`Store::commit`] only.
     pub fn db(&self) -> &DatabaseConnection {
         &self.db
+    }
+
+    /// Where transactions are begun, by [`Store::transaction`] alone: [`Store::db`] is for single reads,
+    /// and nothing looks after a transaction that is left open there.
+    #[doc(hidden)]
+    pub fn transaction_pool(&self) -> &DatabaseConnection {
+        &self.transactions
     }
 
     pub fn is_postgres(&self) -> bool {
@@ -130,6 +144,28 @@ fn vital(options: &Options) -> ConnectOptions {
     vital
 }
 
+/// Connections for [`Store::transaction`], the only ones on which a transaction is begun.
+fn transactions(options: &Options) -> ConnectOptions {
+    let mut transactions = readers(options);
+    transactions.max_connections(TRANSACTIONS_MAX);
+    if !options.url.starts_with("sqlite:") {
+        // Second line against a driver that can leave a transaction open when `begin` is
+        // cancelled (the first is that nobody cancels it: see `transaction`): such a connection
+        // is closed instead of being lent out again. Its sign is that time stands still in it.
+        transactions.map_sqlx_postgres_pool_opts(|pool| {
+            pool.after_release(|connection, _| {
+                Box::pin(async move {
+                    // By the simple protocol: the extended one takes the two times apart.
+                    let sql = "SELECT now() = statement_timestamp()";
+                    let row = sea_orm::sqlx::raw_sql(sql).fetch_one(connection).await?;
+                    sea_orm::sqlx::Row::try_get(&row, 0)
+                })
+            })
+        });
+    }
+    transactions
+}
+
 fn readers(options: &Options) -> ConnectOptions {
     let mut readers = ConnectOptions::new(&options.url);
     readers.max_connections(options.readers_max).acquire_timeout(options.acquire_timeout).sqlx_logging(false);
@@ -144,16 +180,16 @@ fn readers(options: &Options) -> ConnectOptions {
                 ("jit", "off"),
             ])
         });
-        // Second line against a driver that can leave a transaction open when `begin` is
-        // cancelled (the first is that nobody cancels it: see `transaction`): such a connection
-        // is closed instead of being lent out again. Its sign is that time stands still in it.
+        // A connection that was in use a moment ago is taken as it is: a round trip per read to ask
+        // whether it lives would cost as much as the read.
+        readers.test_before_acquire(false);
         readers.map_sqlx_postgres_pool_opts(|pool| {
-            pool.after_release(|connection, _| {
+            pool.before_acquire(|connection, about| {
                 Box::pin(async move {
-                    // By the simple protocol: the extended one takes the two times apart.
-                    let sql = "SELECT now() = statement_timestamp()";
-                    let row = sea_orm::sqlx::raw_sql(sql).fetch_one(connection).await?;
-                    sea_orm::sqlx::Row::try_get(&row, 0)
+                    if about.idle_for >= IDLE_TRUSTED {
+                        sea_orm::sqlx::Connection::ping(connection).await?;
+                    }
+                    Ok(true)
                 })
             })
         });

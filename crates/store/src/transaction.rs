@@ -20,7 +20,7 @@ impl Store {
         T: Send + 'static,
         F: for<'a> FnOnce(&'a DatabaseTransaction) -> Body<'a, T> + Send + 'static,
     {
-        let db = self.db.clone();
+        let db = self.transactions.clone();
         let task = tokio::spawn(async move {
             // Ignored by PostgreSQL; on SQLite a lock that is taken late cannot be waited for.
             let options = TransactionOptions {

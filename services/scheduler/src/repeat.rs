@@ -12,8 +12,11 @@ const SPACING: Duration = Duration::from_secs(5);
 const SPACING_MAX: Duration = Duration::from_secs(300);
 const KNOWN_MAX: usize = 100_000;
 
+/// What, in which epoch, was told when, and how long that keeps it quiet.
+type Told = HashMap<(Uuid, i64), (Instant, Duration)>;
+
 #[derive(Clone, Default)]
-pub(crate) struct Repeats(Arc<Mutex<HashMap<(Uuid, i64), (Instant, Duration)>>>);
+pub(crate) struct Repeats(Arc<Mutex<Told>>);
 
 impl Repeats {
     /// Whether to tell of this now; if so, that is noted. A new epoch is a new thing to tell.

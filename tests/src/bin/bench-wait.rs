@@ -13,7 +13,7 @@ use instar_testkit::postgres::Postgres;
 use instar_testkit::wait;
 use instar_tests::fleet::{self, Fleet, Setup, tool_turn};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 const AT_ONCE: usize = 64;
@@ -31,9 +31,9 @@ fn memory_mb(pid: u32) -> f64 {
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-async fn setup(binary: &PathBuf, postgres: &Postgres, nats: &Nats, model: Script) -> Result<Setup> {
+async fn setup(binary: &Path, postgres: &Postgres, nats: &Nats, model: Script) -> Result<Setup> {
     let database = postgres.create_database().await?;
-    Ok(Setup { binary: binary.clone(), database, nats: nats.url().into(), config: String::new(), model })
+    Ok(Setup { binary: binary.to_path_buf(), database, nats: nats.url().into(), config: String::new(), model })
 }
 
 #[tokio::main]

@@ -7,6 +7,7 @@
 mod source;
 mod stream;
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -28,8 +29,29 @@ use stream::Stream;
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 struct Ear {
-    patterns: Vec<String>,
+    /// What stands before a last token that may be anything: there may be one per kind of rune, and
+    /// every message is held against them.
+    any_last: HashSet<String>,
+    others: Vec<String>,
     mailbox: Weak<Mailbox>,
+}
+
+impl Ear {
+    fn new(patterns: Vec<String>, mailbox: &Arc<Mailbox>) -> Ear {
+        let (mut any_last, mut others) = (HashSet::new(), Vec::new());
+        for pattern in patterns {
+            match pattern.strip_suffix(".*") {
+                Some(before) if !before.contains(['*', '>']) => drop(any_last.insert(before.to_owned())),
+                _ => others.push(pattern),
+            }
+        }
+        Ear { any_last, others, mailbox: Arc::downgrade(mailbox) }
+    }
+
+    fn hears(&self, subject: &str) -> bool {
+        subject.rsplit_once('.').is_some_and(|(before, _)| self.any_last.contains(before))
+            || self.others.iter().any(|pattern| pattern::matches(pattern, subject))
+    }
 }
 
 pub(crate) struct Local {
@@ -81,13 +103,12 @@ impl Local {
     pub(crate) fn listen(&self, patterns: Vec<String>, mailbox: &Arc<Mailbox>) {
         let mut ears = lock(&self.ears);
         ears.retain(|ear| ear.mailbox.strong_count() > 0);
-        ears.push(Ear { patterns, mailbox: Arc::downgrade(mailbox) });
+        ears.push(Ear::new(patterns, mailbox));
     }
 
     fn shout(&self, subject: &str, name: Option<&str>, payload: &Bytes) {
         for ear in lock(&self.ears).iter() {
-            let hears = ear.patterns.iter().any(|pattern| pattern::matches(pattern, subject));
-            if let Some(mailbox) = ear.mailbox.upgrade().filter(|_| hears) {
+            if let Some(mailbox) = ear.mailbox.upgrade().filter(|_| ear.hears(subject)) {
                 let message_type = name.map(str::to_owned);
                 if mailbox.put(Cast { message_type, payload: payload.clone() }) {
                     self.counters.dropped.add(1);

@@ -18,6 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// Newest messages of an agent among which those of a turn are looked for: a turn takes up fewer.
+const INPUT_ROWS_MAX: u64 = 64;
 /// The longest wait for an end, in seconds: shorter than a request may take.
 const WAIT_MAX: f64 = 25.0;
 /// How late an end is noticed when the bus has lost its hint.
@@ -78,18 +80,32 @@ fn show(row: &turn::Model, input: Vec<Value>, waiting: Option<Value>) -> Value {
     })
 }
 
+/// The largest id that was made up to this moment; ids are in order of time.
+fn not_after(at: chrono::DateTime<chrono::Utc>) -> Uuid {
+    let ms = u64::try_from(at.timestamp_millis()).unwrap_or_default();
+    Uuid::from_u64_pair(ms << 16 | 0xffff, u64::MAX)
+}
+
 /// What is shown beside the rows themselves, for a whole page with one query per table.
 async fn shown(call: &Call, turns: &[turn::Model]) -> Result<Vec<Value>, Problem> {
     let db = call.api.db();
     let ids: Vec<Uuid> = turns.iter().map(|turn| turn.id).collect();
     let live: Vec<&turn::Model> = turns.iter().filter(|turn| turn.ended_at.is_none()).collect();
+    // By agent, up to the end of the turns: there is no index by turn, and none is wanted on the hot path.
+    let of = turns.iter().map(|turn| turn.agent_id);
+    let latest = turns.iter().map(|turn| turn.ended_at.unwrap_or_else(chrono::Utc::now)).max().unwrap_or_default();
+    let rows_max = INPUT_ROWS_MAX * turns.len() as u64;
     let said = message::Entity::find()
-        .filter(message::Column::TurnId.is_in(ids))
+        .filter(message::Column::AgentId.is_in(of))
+        .filter(message::Column::Id.lte(not_after(latest)))
+        .filter(message::Column::TurnId.is_not_null())
         // The agent's own words are the turn's output.
         .filter(message::Column::Role.ne("assistant"))
-        .order_by_asc(message::Column::Id)
+        .order_by_desc(message::Column::Id)
+        .limit(rows_max)
         .all(db)
         .await?;
+    let said = said.into_iter().rev().filter(|row| row.turn_id.is_some_and(|turn| ids.contains(&turn)));
     let mut inputs: HashMap<Uuid, Vec<Value>> = HashMap::new();
     for row in said {
         let shown = json!({"id": MessageId::from(row.id), "role": row.role, "content": row.content});
