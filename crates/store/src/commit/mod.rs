@@ -257,7 +257,8 @@ impl Commit {
         }
         limit("bytes of a commit", bytes, COMMIT_BYTES_MAX)?;
         let Commit { id, session, fresh, at, writes, .. } = self;
-        Ok(Sealed { id, session, fresh, at, writes, runes, bytes })
+        let shape = write::shape(&writes);
+        Ok(Sealed { id, session, fresh, at, writes, runes, bytes, shape })
     }
 }
 
@@ -292,4 +293,6 @@ pub(crate) struct Sealed {
     pub runes: Vec<Rune>,
     /// Roughly what it weighs.
     pub bytes: usize,
+    /// The same for commits that write the same columns of the same tables: those share a statement.
+    pub shape: u64,
 }

@@ -126,3 +126,18 @@ pub(super) fn finish(write: &mut Write, at: DateTime<Utc>) -> Result<usize, Stor
     }
     Ok(bytes)
 }
+
+/// See [`super::Sealed::shape`].
+pub(super) fn shape(writes: &[Write]) -> u64 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    for write in writes {
+        (std::ptr::from_ref(write.table) as usize).hash(&mut hasher);
+        std::mem::discriminant(&write.op).hash(&mut hasher);
+        if let Op::Update { set, add } = &write.op {
+            set.iter().for_each(|(column, _)| column.hash(&mut hasher));
+            (*add != 0).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}

@@ -1,7 +1,8 @@
 //! Which waiting commits may share a transaction.
 //!
 //! Two that touch the same row may not (the second must see what the first made of it), and no
-//! commit may overtake an earlier one that touches a row of its own.
+//! commit may overtake an earlier one that touches a row of its own. Those that share one write the
+//! same columns of the same tables: there are few such kinds, and each has its statement.
 
 use crate::commit::Sealed;
 use crate::entity::session;
@@ -50,10 +51,13 @@ impl<J> Queue<J> {
         let (mut writes, mut bytes) = (0, 0);
         let mut batch = Vec::new();
         let mut held = VecDeque::new();
+        let shape = self.waiting.front().map(|job| commit(job).shape);
         for job in self.waiting.drain(..) {
             let c = commit(&job);
+            // A statement for every mixture of shapes would have to be planned nearly every time.
             let fits = batch.is_empty()
                 || (batch.len() < BATCH_MAX
+                    && Some(c.shape) == shape
                     && writes + c.writes.len() <= BATCH_WRITES_MAX
                     && bytes + c.bytes <= BATCH_BYTES_MAX);
             let clear = touched(c).all(|(key, change)| match seen.get(&key) {
@@ -101,6 +105,7 @@ mod tests {
             writes: vec![write],
             runes: vec![],
             bytes: 0,
+            shape: 0,
         }
     }
 
