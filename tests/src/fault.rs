@@ -92,13 +92,7 @@ impl Ground {
     pub async fn prepare(binary: PathBuf) -> Result<Ground> {
         let (postgres, nats) = (Postgres::start().await?, Nats::start().await?);
         let database = postgres.create_database().await?;
-        let setup = Setup {
-            binary,
-            database: database.clone(),
-            nats: nats.url().to_owned(),
-            config: String::new(),
-            model: tool_turn(),
-        };
+        let setup = Setup::new(binary, &database, nats.url(), tool_turn());
         let mut fleet = Fleet::start(setup).await?;
         for service in ["agent-worker", "tool-runner"] {
             let node = fleet.spawn(service, &[]).await?;

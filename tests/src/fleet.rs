@@ -28,6 +28,17 @@ pub struct Setup {
     /// Further lines of the configuration.
     pub config: String,
     pub model: Script,
+    /// Another model server than the scripted one.
+    pub model_url: Option<String>,
+    /// What every process is told beside its configuration.
+    pub environment: Vec<(&'static str, String)>,
+}
+
+impl Setup {
+    pub fn new(binary: PathBuf, database: &str, nats: &str, model: Script) -> Setup {
+        let (database, nats) = (database.to_owned(), nats.to_owned());
+        Setup { binary, database, nats, config: String::new(), model, model_url: None, environment: Vec::new() }
+    }
 }
 
 /// One process.
@@ -86,6 +97,7 @@ pub struct Fleet {
     pub client: Client,
     pub nodes: Vec<Node>,
     binary: PathBuf,
+    environment: Vec<(&'static str, String)>,
     config: PathBuf,
     port: u16,
     started: std::sync::atomic::AtomicU32,
@@ -103,8 +115,7 @@ impl Fleet {
     }
 
     /// All of it in one process, as `instar dev` runs it.
-    pub async fn embedded(binary: PathBuf, model: Script) -> Result<Fleet> {
-        let setup = Setup { binary, database: String::new(), nats: String::new(), config: String::new(), model };
+    pub async fn embedded(setup: Setup) -> Result<Fleet> {
         let mut fleet = Fleet::set_up(setup).await?;
         let data = fleet.folder.path().join("data");
         let (port, log) = (fleet.port.to_string(), fleet.folder.path().join("dev.log"));
@@ -142,6 +153,7 @@ impl Fleet {
             client,
             nodes: Vec::new(),
             binary: setup.binary,
+            environment: setup.environment,
             config,
             port,
             started: Default::default(),
@@ -159,6 +171,7 @@ impl Fleet {
     fn command(&self) -> Command {
         let mut command = Command::new(&self.binary);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("FLEET_KEY", KEY);
+        command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command.current_dir(self.folder.path()).stdin(Stdio::null()).kill_on_drop(true);
         command
     }
@@ -229,7 +242,7 @@ fn configuration(setup: &Setup, model: &Model, tool: &Tool, port: u16, prefix: &
          [[models]]\nname = \"default\"\nprovider = \"openai\"\nbase_url = \"{}/v1\"\nmodel = \"mock\"\n{}{}",
         tool.url().rsplit(':').next().unwrap_or("80"),
         setup.config,
-        model.url(),
+        setup.model_url.as_deref().unwrap_or(model.url()),
         http("charge", "side_effects = true\nidempotent = false\n"),
         http("put", "side_effects = true\nidempotent = true\n"),
     )

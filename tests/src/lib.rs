@@ -8,6 +8,7 @@ pub mod dev;
 pub mod fault;
 pub mod fleet;
 pub mod load;
+pub mod mock;
 pub mod pgbench;
 pub mod specimen;
 pub mod stage;

@@ -33,13 +33,9 @@ struct Watched {
 impl Watched {
     async fn start() -> Result<Watched> {
         let collector = Collector::start().await?;
-        let setup = Setup {
-            binary: PathBuf::from(env!("CARGO_BIN_EXE_instar-armed")),
-            database: postgres::shared().await?,
-            nats: nats::shared().await?,
-            config: format!("otlp_endpoint = \"{}\"\n", collector.url()),
-            model: script(),
-        };
+        let binary = PathBuf::from(env!("CARGO_BIN_EXE_instar-armed"));
+        let own = Setup::new(binary, &postgres::shared().await?, &nats::shared().await?, script());
+        let setup = Setup { config: format!("otlp_endpoint = \"{}\"\n", collector.url()), ..own };
         let mut fleet = Fleet::prepare(setup).await?;
         let mut pages = BTreeMap::new();
         for service in SERVICES {

@@ -130,16 +130,43 @@ impl Bus {
         }
     }
 
+    /// Hands over a message whose loss or repeat does no harm: no id, no receipt, nobody waits. It is stored
+    /// if the server can be reached at this moment.
+    pub fn hint<T: Wire>(&self, subject: &Subject<T>, message: &T, traceparent: Option<&str>) -> Result<(), BusError> {
+        let payload = self.core.encode(subject.as_str(), message)?;
+        let stamp = Stamp::nameless().trace(traceparent.unwrap_or_default());
+        let out = Outgoing::nameless(subject.as_str(), T::NAME, payload, stamp);
+        match &self.core.backend {
+            Backend::Nats(link) => link.hint(out),
+            Backend::Local(local) => drop(local.publish(out)?),
+        }
+        Ok(())
+    }
+
     /// Publishes a transition to the subject of its kind and session, under its own id and trace.
     pub async fn publish_rune(&self, rune: &Rune) -> Result<Receipt, BusError> {
         let subject = self.core.space.transition(&rune.kind, &rune.session_id)?;
         self.publish(&subject, rune, Stamp::new(&rune.id).trace(&rune.traceparent)).await
     }
 
-    /// The same without waiting, see [`publish_soon`](Self::publish_soon).
-    pub fn publish_rune_soon(&self, rune: &Rune) -> Result<Sent, BusError> {
-        let subject = self.core.space.transition(&rune.kind, &rune.session_id)?;
-        self.publish_soon(&subject, rune, Stamp::new(&rune.id).trace(&rune.traceparent))
+    /// Transitions that follow each other, without waiting, see [`publish_soon`](Self::publish_soon). One
+    /// receipt for all: they go the same way in this order, so that whoever has the last has them all.
+    pub fn publish_runes_soon(&self, runes: &[Rune]) -> Result<Sent, BusError> {
+        let out = |rune: &Rune| {
+            let subject = self.core.space.transition(&rune.kind, &rune.session_id)?;
+            self.outgoing(&subject, rune, Stamp::new(&rune.id).trace(&rune.traceparent))
+        };
+        let outs = runes.iter().map(out).collect::<Result<Vec<_>, _>>()?;
+        match &self.core.backend {
+            Backend::Nats(link) => link.publish_all_soon(outs),
+            Backend::Local(local) => {
+                let mut last = Err(BusError::Closed);
+                for out in outs {
+                    last = Ok(local.publish(out)?);
+                }
+                Ok(Sent::done(last))
+            }
+        }
     }
 
     /// Publishes bytes as they are, for an operator who sends a dead letter's payload again.
@@ -206,6 +233,11 @@ impl Bus {
     pub async fn listen_transitions(&self, kinds: &[&str]) -> Result<Listener<Rune>, BusError> {
         let pattern = |kind: &&str| self.core.space.transition_pattern(kind);
         self.listen_all(kinds.iter().map(pattern).collect::<Result<_, _>>()?).await
+    }
+
+    /// Hears every transition of one session as it is published. Lossy, as above.
+    pub async fn listen_session(&self, session: &str) -> Result<Listener<Rune>, BusError> {
+        self.listen_all(self.core.space.session_patterns(session)?).await
     }
 
     fn outgoing<T: Wire>(&self, subject: &Subject<T>, message: &T, stamp: Stamp<'_>) -> Result<Outgoing, BusError> {

@@ -28,6 +28,11 @@ impl<'a> Stamp<'a> {
         Self { id, traceparent: None }
     }
 
+    /// Without an id: for hints, which may be repeated.
+    pub fn nameless() -> Self {
+        Self::new("")
+    }
+
     /// Joins the trace that caused the message. An empty or malformed one is left out: tracing
     /// never stops work.
     pub fn trace(self, traceparent: &'a str) -> Self {
@@ -92,9 +97,18 @@ impl Outgoing {
         if stamp.id.is_empty() || stamp.id.len() > ID_BYTES_MAX || !visible(stamp.id) {
             return Err(BusError::MessageId { id: stamp.id.chars().take(ID_BYTES_MAX).collect() });
         }
-        let mut headers = vec![(MESSAGE_ID, stamp.id.to_owned()), (MESSAGE_TYPE, name.to_owned())];
+        let mut out = Self::nameless(subject, name, payload, stamp);
+        out.headers.push((MESSAGE_ID, stamp.id.to_owned()));
+        out.id = stamp.id.to_owned();
+        Ok(out)
+    }
+
+    /// One that no stream can tell from a repeat, and none has to remember.
+    pub(crate) fn nameless(subject: &str, name: &'static str, payload: Bytes, stamp: Stamp<'_>) -> Self {
+        let mut headers = Vec::with_capacity(3);
+        headers.push((MESSAGE_TYPE, name.to_owned()));
         headers.extend(stamp.traceparent.map(|it| (TRACEPARENT, it.to_owned())));
-        Ok(Self { subject: subject.to_owned(), id: stamp.id.to_owned(), headers, payload })
+        Self { subject: subject.to_owned(), id: String::new(), headers, payload }
     }
 }
 

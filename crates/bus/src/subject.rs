@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use instar_proto::v1::{Control, DeadLetter, Live, Rune, WorkTool, WorkTurn};
+use instar_proto::v1::{Control, DeadLetter, Live, Published, Rune, WorkTool, WorkTurn};
 
 use crate::error::SubjectError;
 use crate::pattern;
@@ -16,7 +16,7 @@ use crate::pattern;
 const VERSION: &str = "v1";
 const TOKEN_BYTES_MAX: usize = 64;
 /// First tokens that are not rune kinds.
-const RESERVED: [&str; 6] = ["work", "owner", "control", "delta", "dead", "sync"];
+const RESERVED: [&str; 7] = ["work", "owner", "control", "delta", "dead", "published", "sync"];
 
 /// A subject of a stream, for messages of type `T` that are stored and acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,6 +62,7 @@ pub enum Parsed<'a> {
     Control { agent: &'a str },
     Delta { session: &'a str },
     Dead { source: &'a str },
+    Published,
 }
 
 /// All subjects below one prefix. Two namespaces on one server never meet.
@@ -117,6 +118,11 @@ impl Namespace {
         Ok(Topic::new(format!("{}.delta.{}", self.root, token("session", session)?)))
     }
 
+    /// What processes have published, for those who note it.
+    pub fn published(&self) -> Topic<Published> {
+        Topic::new(format!("{}.published", self.root))
+    }
+
     /// Controls for whichever agent, for one listener per process.
     pub fn controls(&self) -> Topic<Control> {
         Topic::new(format!("{}.control.*", self.root))
@@ -137,6 +143,13 @@ impl Namespace {
         Ok(format!("{}.{}.*", self.root, self.known(kind)?))
     }
 
+    /// Patterns that together take in every kind of one session.
+    pub(crate) fn session_patterns(&self, session: &str) -> Result<Vec<String>, SubjectError> {
+        let session = token("session", session)?;
+        let depths: BTreeSet<usize> = self.kinds.iter().map(|kind| kind.split('.').count()).collect();
+        Ok(depths.into_iter().map(|depth| format!("{}{}.{session}", self.root, ".*".repeat(depth))).collect())
+    }
+
     /// What `subject` names, if it lies in this namespace.
     pub fn parse<'a>(&self, subject: &'a str) -> Result<Parsed<'a>, SubjectError> {
         let foreign = || SubjectError::Foreign { subject: subject.into(), root: self.root.to_string() };
@@ -148,6 +161,7 @@ impl Namespace {
             ["owner", worker, "turn"] => Parsed::OwnerTurn { worker: token("worker", worker)? },
             ["control", agent] => Parsed::Control { agent: token("agent", agent)? },
             ["delta", session] => Parsed::Delta { session: token("session", session)? },
+            ["published"] => Parsed::Published,
             ["dead", source] => Parsed::Dead { source: token("source", source)? },
             _ => {
                 let (text, session) = rest.rsplit_once('.').ok_or_else(foreign)?;

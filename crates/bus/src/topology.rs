@@ -80,7 +80,7 @@ impl Default for StreamLimits {
             work_bytes_max: 256 * MIB,
             dead_age_max: 30 * DAY,
             dead_bytes_max: 256 * MIB,
-            duplicate_window: 10 * MINUTE,
+            duplicate_window: 2 * MINUTE,
             replicas: 1,
         }
     }

@@ -5,7 +5,7 @@
 //! Must not know: subjects, streams.
 
 use bytes::Bytes;
-use instar_proto::v1::{Control, DeadLetter, Live, Rune, WorkTool, WorkTurn, live};
+use instar_proto::v1::{Control, DeadLetter, Live, Published, Rune, WorkTool, WorkTurn, live};
 use prost::Message;
 
 /// A message of the contract. Closed: the bus carries these and no others.
@@ -40,6 +40,7 @@ wire! {
     WorkTool { session_id, turn_id, call_id, class }
     Control { session_id, agent_id }
     DeadLetter { subject, reason }
+    Published { runs }
 }
 
 impl sealed::Sealed for Live {}

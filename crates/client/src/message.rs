@@ -4,6 +4,7 @@ use crate::Rest;
 use crate::client::Client;
 use crate::error::ClientError;
 use crate::page::{Page, Query};
+use crate::turn::Turn;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -27,6 +28,9 @@ pub struct Sent {
     pub message_id: String,
     #[serde(default)]
     pub turn_id: Option<String>,
+    /// How that turn ended, if the request was to wait for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn: Option<Turn>,
     #[serde(flatten)]
     pub rest: Rest,
 }
@@ -76,6 +80,19 @@ pub struct Skipped {
 impl Client {
     pub async fn send_message(&self, agent: &str, content: &str, mode: Mode) -> Result<Sent, ClientError> {
         self.post(&["v1", "agents", agent, "messages"], &json!({"content": content, "mode": mode})).await
+    }
+
+    /// Sends and waits for the end of the turn that answers, so many seconds (25 at most): it is in the answer
+    /// unless the message waits behind another, or the request was repeated.
+    pub async fn send_and_wait(
+        &self,
+        agent: &str,
+        content: &str,
+        mode: Mode,
+        seconds: f64,
+    ) -> Result<Sent, ClientError> {
+        let body = json!({"content": content, "mode": mode});
+        self.post_asking(&["v1", "agents", agent, "messages"], &Query::new().with("wait", seconds), &body).await
     }
 
     /// Filter: `query`.

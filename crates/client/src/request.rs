@@ -46,6 +46,17 @@ impl Client {
         read(&self.send(Method::POST, self.url(path), Some(encode(body)?)).await?)
     }
 
+    pub(crate) async fn post_asking<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &Query,
+        body: &B,
+    ) -> Result<T, ClientError> {
+        let mut url = self.url(path);
+        query.write(&mut url);
+        read(&self.send(Method::POST, url, Some(encode(body)?)).await?)
+    }
+
     pub async fn patch<B: Serialize, T: DeserializeOwned>(&self, path: &[&str], body: &B) -> Result<T, ClientError> {
         read(&self.send(Method::PATCH, self.url(path), Some(encode(body)?)).await?)
     }

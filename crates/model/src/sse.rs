@@ -41,7 +41,8 @@ impl Parser {
 
     /// Takes the next bytes and adds the events they complete.
     pub fn push(&mut self, bytes: &[u8], frames: &mut impl Extend<Frame>) -> Result<(), TooLarge> {
-        for &byte in bytes {
+        let mut rest = bytes;
+        while let Some(&byte) = rest.first() {
             match byte {
                 b'\n' if self.after_return => self.after_return = false,
                 b'\n' | b'\r' => {
@@ -50,12 +51,17 @@ impl Parser {
                 }
                 _ => {
                     self.after_return = false;
-                    self.line.push(byte);
-                    if self.line.len() + self.data.len() + self.event.len() > self.bytes_max {
+                    let end = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')).unwrap_or(rest.len());
+                    let (line, after) = rest.split_at(end);
+                    if self.line.len() + line.len() + self.data.len() + self.event.len() > self.bytes_max {
                         return Err(TooLarge { bytes_max: self.bytes_max });
                     }
+                    self.line.extend_from_slice(line);
+                    rest = after;
+                    continue;
                 }
             }
+            rest = &rest[1..];
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ impl Hub {
     }
 
     fn with(store: Store, bus: Bus, key: [u8; 32]) -> Hub {
-        let publisher = Publisher::start(store.clone(), bus.clone());
+        let publisher = Publisher::start(bus.clone());
         let live = Live::watch(store.clone());
         Hub { store, bus, publisher, live, seal: SealKey::new(key) }
     }

@@ -2,8 +2,8 @@
 //! decides by the row, and the scheduler finds what nobody was told of.
 
 use crate::hub::Hub;
+use instar_bus::BusError;
 use instar_bus::message::{Call, Control, Delta, Live, Progress, WorkTool, WorkTurn, control, live, work_turn};
-use instar_bus::{BusError, Stamp};
 use instar_core::id::{AgentId, CallId, SessionId, TurnId, WorkerId};
 use instar_core::rune::Rune;
 use instar_store::entity::{tool_call, turn};
@@ -73,11 +73,7 @@ impl Hub {
             Some(owner) => space.owner_turn(&owner.to_string()),
             None => space.work_turn(LANE),
         };
-        // A new id each time: a hint that is repeated on purpose must not be taken for a duplicate.
-        let id = Uuid::now_v7().simple().to_string();
-        let stamp = Stamp::new(&id).trace(traceparent.unwrap_or_default());
-        let sent =
-            subject.map_err(BusError::from).and_then(|subject| self.bus().publish_soon(&subject, &message, stamp));
+        let sent = subject.map_err(BusError::from).and_then(|subject| self.bus().hint(&subject, &message, traceparent));
         if let Err(error) = sent {
             tracing::debug!(turn = %ready.turn, %error, "nobody was told of the turn; a sweep will find it");
         }
@@ -98,10 +94,8 @@ impl Hub {
             mac: Vec::new(),
         };
         let message = self.seal().call(message);
-        let id = Uuid::now_v7().simple().to_string();
-        let stamp = Stamp::new(&id).trace(traceparent.unwrap_or_default());
         let subject = self.bus().space().work_tool(CLASS).map_err(BusError::from);
-        if let Err(error) = subject.and_then(|subject| self.bus().publish_soon(&subject, &message, stamp)) {
+        if let Err(error) = subject.and_then(|subject| self.bus().hint(&subject, &message, traceparent)) {
             tracing::debug!(call = %call.call, %error, "nobody was told of the call; a sweep will find it");
         }
     }

@@ -1,7 +1,10 @@
 //! Opening a store on either backend.
 
+use crate::addressee::{self, Addressee};
 use crate::commit::{Answer, Commit};
+use crate::entity::turn;
 use crate::error::StoreError;
+use crate::gather::Gather;
 use crate::writer::{self, Writer, WriterStats};
 use instar_migrations::{Migrator, MigratorTrait};
 use sea_orm::sqlx::postgres::PgConnectOptions;
@@ -9,6 +12,7 @@ use sea_orm::sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynch
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend};
 use std::str::FromStr;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// A connection that rested for longer is asked whether it lives before it is lent out.
 const IDLE_TRUSTED: Duration = Duration::from_millis(500);
@@ -49,6 +53,8 @@ pub struct Store {
     pub(crate) vital: DatabaseConnection,
     pub(crate) transactions: DatabaseConnection,
     writer: Writer,
+    pub(crate) addressees: Gather<Uuid, Addressee>,
+    pub(crate) turns: Gather<Uuid, turn::Model>,
 }
 
 impl Store {
@@ -66,7 +72,7 @@ impl Store {
             let writer = Writer::start(vec![writer::Sqlite::new(file)]);
             let vital = Database::connect(vital(&options)).await?;
             let transactions = Database::connect(transactions(&options)).await?;
-            Ok(Store { db, vital, transactions, writer })
+            Ok(Store::of(db, vital, transactions, writer))
         } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
             let server = PgConnectOptions::from_str(&options.url).map_err(unusable)?;
             let db = Database::connect(readers(&options)).await?;
@@ -77,11 +83,29 @@ impl Store {
                 .collect();
             let vital = Database::connect(vital(&options)).await?;
             let transactions = Database::connect(transactions(&options)).await?;
-            Ok(Store { db, vital, transactions, writer: Writer::start(lanes) })
+            Ok(Store::of(db, vital, transactions, Writer::start(lanes)))
         } else {
             let scheme = options.url.split(':').next().unwrap_or_default().to_owned();
             Err(StoreError::Unusable(format!("database.url begins with {scheme:?}; use postgres:// or sqlite://")))
         }
+    }
+
+    fn of(
+        db: DatabaseConnection,
+        vital: DatabaseConnection,
+        transactions: DatabaseConnection,
+        writer: Writer,
+    ) -> Store {
+        let (one, two) = (db.clone(), db.clone());
+        let addressees = Gather::start(move |ids| {
+            let db = one.clone();
+            async move { addressee::find(&db, ids).await }
+        });
+        let turns = Gather::start(move |ids| {
+            let db = two.clone();
+            async move { addressee::turns(&db, ids).await }
+        });
+        Store { db, vital, transactions, writer, addressees, turns }
     }
 
     /// Brings the schema up to date. Safe to run from several processes at once.
@@ -178,6 +202,11 @@ fn readers(options: &Options) -> ConnectOptions {
                 ("statement_timeout", "30s"),
                 ("lock_timeout", "5s"),
                 ("jit", "off"),
+                // Every query goes by an index. A plan made while a table was small would else read all of
+                // it, and be kept after it has grown.
+                ("enable_seqscan", "off"),
+                // Nor is a query planned anew for what it is asked for this time.
+                ("plan_cache_mode", "force_generic_plan"),
             ])
         });
         // A connection that was in use a moment ago is taken as it is: a round trip per read to ask

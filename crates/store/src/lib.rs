@@ -4,10 +4,12 @@
 
 pub mod entity;
 
+mod addressee;
 mod api_key;
 mod commit;
 mod connect;
 mod error;
+mod gather;
 mod idempotency;
 mod installation;
 mod lease;
@@ -20,6 +22,7 @@ mod timer;
 mod transaction;
 mod writer;
 
+pub use addressee::Addressee;
 pub use api_key::NewKey;
 pub use commit::{Answer, COMMIT_BYTES_MAX, Change, Commit, Found, Landed, PAYLOAD_BYTES_MAX, RUNES_MAX, WRITES_MAX};
 pub use connect::{Options, Store};

@@ -52,11 +52,10 @@ impl Store {
             let after: Vec<i64> = marks.iter().map(|m| m.1).collect();
             let up_to: Vec<i64> = marks.iter().map(|m| m.2).collect();
             let sql = "WITH off AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)), \
-                       free AS MATERIALIZED (SELECT s.id FROM sessions s WHERE s.id = ANY($1) FOR UPDATE SKIP LOCKED) \
-                       UPDATE sessions s SET published_seq = m.up_to \
-                       FROM unnest($1::uuid[], $2::int8[], $3::int8[]) AS m(id, after, up_to), free, off \
-                       WHERE s.id = m.id AND s.id = free.id AND s.published_seq >= m.after \
-                       AND s.published_seq < m.up_to RETURNING s.id";
+                       free AS MATERIALIZED (SELECT s.id, m.up_to \
+                       FROM unnest($1::uuid[], $2::int8[], $3::int8[]) AS m(id, after, up_to) JOIN sessions s ON s.id = m.id \
+                       WHERE s.published_seq >= m.after AND s.published_seq < m.up_to FOR UPDATE OF s SKIP LOCKED) \
+                       UPDATE sessions s SET published_seq = free.up_to FROM free, off WHERE s.id = free.id RETURNING s.id";
             let values = [ids.into(), after.into(), up_to.into()];
             let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, values);
             for row in sea_orm::ConnectionTrait::query_all_raw(&self.db, statement).await? {

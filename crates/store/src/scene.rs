@@ -24,7 +24,7 @@ pub struct Scene {
     pub turn: turn::Model,
 }
 
-fn columns<E: EntityTrait>(alias: &str, prefix: &str) -> String
+pub(crate) fn columns<E: EntityTrait>(alias: &str, prefix: &str) -> String
 where
     E::Column: Iterable + IdenStatic,
 {

@@ -3,12 +3,55 @@
 //! Taken from the sea-orm entity, so that a column is declared in one place. Also the one form in
 //! which values are stored, whichever path of the writer they take.
 
-use sea_orm::{ActiveModelTrait, EntityTrait, IdenStatic, Iterable, Value};
+use sea_orm::{ActiveModelTrait, ColumnTrait, ColumnType, EntityTrait, IdenStatic, Iterable, Value};
+
+/// The types that columns of the store have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ColumnKind {
+    Bool,
+    Int,
+    BigInt,
+    Text,
+    Uuid,
+    Json,
+    Time,
+    Bytes,
+}
+
+impl ColumnKind {
+    fn of(column: &ColumnType) -> ColumnKind {
+        match column {
+            ColumnType::Boolean => ColumnKind::Bool,
+            ColumnType::Integer => ColumnKind::Int,
+            ColumnType::BigInteger => ColumnKind::BigInt,
+            ColumnType::Uuid => ColumnKind::Uuid,
+            ColumnType::Json | ColumnType::JsonBinary => ColumnKind::Json,
+            ColumnType::TimestampWithTimeZone => ColumnKind::Time,
+            ColumnType::Binary(_) | ColumnType::VarBinary(_) | ColumnType::Blob => ColumnKind::Bytes,
+            _ => ColumnKind::Text,
+        }
+    }
+
+    /// Its name in PostgreSQL.
+    pub(crate) fn sql(self) -> &'static str {
+        match self {
+            ColumnKind::Bool => "bool",
+            ColumnKind::Int => "int4",
+            ColumnKind::BigInt => "int8",
+            ColumnKind::Text => "text",
+            ColumnKind::Uuid => "uuid",
+            ColumnKind::Json => "jsonb",
+            ColumnKind::Time => "timestamptz",
+            ColumnKind::Bytes => "bytea",
+        }
+    }
+}
 
 #[derive(Debug)]
 pub struct Table {
     pub name: &'static str,
     pub columns: Vec<&'static str>,
+    kinds: Vec<ColumnKind>,
     /// Machines whose state the row holds, with their columns; at most two.
     pub machines: &'static [(&'static str, &'static str)],
     /// A number that commits may add to without knowing its value.
@@ -21,11 +64,17 @@ impl Table {
         counter: Option<&'static str>,
     ) -> Table {
         let columns = E::Column::iter().map(|c| c.as_str()).collect();
-        Table { name: E::default().table_name(), columns, machines, counter }
+        let kinds = E::Column::iter().map(|c| ColumnKind::of(c.def().get_column_type())).collect();
+        Table { name: E::default().table_name(), columns, kinds, machines, counter }
     }
 
     pub(crate) fn has(&self, column: &str) -> bool {
         self.columns.contains(&column)
+    }
+
+    pub(crate) fn kind(&self, column: &str) -> ColumnKind {
+        let at = self.columns.iter().position(|name| *name == column);
+        at.map_or(ColumnKind::Text, |at| self.kinds[at])
     }
 
     pub(crate) fn has_epoch(&self) -> bool {
@@ -107,24 +156,5 @@ pub(crate) fn weight(value: &Value) -> usize {
         Value::Bytes(Some(bytes)) => bytes.len(),
         Value::Json(Some(value)) => json(value),
         _ => 8,
-    }
-}
-
-/// A value as JSON text would carry it into a row of PostgreSQL.
-pub(crate) fn json(value: &Value) -> serde_json::Value {
-    use serde_json::Value as J;
-    match value {
-        Value::Bool(Some(v)) => J::from(*v),
-        Value::Int(Some(v)) => J::from(*v),
-        Value::BigInt(Some(v)) => J::from(*v),
-        Value::String(Some(v)) => J::from(v.as_str()),
-        Value::Uuid(Some(v)) => J::from(v.to_string()),
-        Value::Json(Some(v)) => (**v).clone(),
-        Value::ChronoDateTimeUtc(Some(v)) => J::from(v.to_rfc3339_opts(chrono::SecondsFormat::Micros, true)),
-        Value::Bytes(Some(v)) => {
-            let hex: String = v.iter().map(|b| format!("{b:02x}")).collect();
-            J::from(format!("\\x{hex}"))
-        }
-        _ => J::Null,
     }
 }

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Idle agents, and turns that wait for a call. Waiting must cost nothing: what is beyond this is
 /// forgotten, the oldest first.
-const BYTES_MAX: usize = 4 << 20;
+const BYTES_MAX: usize = 12 << 20;
 /// What a row weighs besides its texts.
 const ROW_BYTES: usize = 600;
 

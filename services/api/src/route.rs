@@ -204,6 +204,7 @@ pub(crate) static ROUTES: &[Route] = &[
         run!(message::send),
     )
     .taking(&message::NEW_MESSAGE)
+    .asking(&[asks("wait", "Seconds, 25 at most, to wait for the end of the turn that answers")])
     .keeping(),
     get(
         "/v1/agents/{id}/messages",

@@ -26,6 +26,10 @@ mod verify;
 use clap::Parser;
 use std::process::ExitCode;
 
+/// A service allocates at every step of a turn, on several threads.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// The command with the process's own arguments; `main` of the binary.
 pub fn main() -> ExitCode {
     // Ends by itself with 2 when the arguments are not usable.

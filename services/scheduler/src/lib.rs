@@ -4,6 +4,7 @@
 //! done it. Any number may run side by side.
 
 mod lost;
+mod publish;
 mod repeat;
 mod session;
 mod sweep;
@@ -32,6 +33,7 @@ pub async fn start(context: Context) -> anyhow::Result<()> {
     let desk = Desk { hub: context.hub.clone(), actor, repeats: repeat::Repeats::default() };
     // A third of what a lease lasts would find the dead late; a sixth costs little.
     let often = (context.config.lease.ttl() / 6).clamp(Duration::from_millis(100), Duration::from_secs(2));
+    publish::start(&context).await?;
     every(&context, "timers", Duration::from_millis(200), desk.clone(), timer::fire);
     every(&context, "owners", often, desk.clone(), lost::turns);
     every(&context, "runners", often, desk.clone(), lost::calls);

@@ -18,7 +18,7 @@ const HANGS: Time = Time::from_secs(30);
 /// For how many hours the answer to a command is repeated.
 const KEYS_KEPT: i64 = 48;
 /// Runes that wait this long to be published are published from here.
-const TRAILS: i64 = 2;
+const TRAILS: i64 = 5;
 
 pub(crate) async fn idle(desk: Desk) -> Result<()> {
     let store = desk.hub.store();

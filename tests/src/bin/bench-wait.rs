@@ -33,7 +33,7 @@ fn memory_mb(pid: u32) -> f64 {
 
 async fn setup(binary: &Path, postgres: &Postgres, nats: &Nats, model: Script) -> Result<Setup> {
     let database = postgres.create_database().await?;
-    Ok(Setup { binary: binary.to_path_buf(), database, nats: nats.url().into(), config: String::new(), model })
+    Ok(Setup::new(binary.to_path_buf(), &database, nats.url(), model))
 }
 
 #[tokio::main]

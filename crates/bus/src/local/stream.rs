@@ -78,7 +78,7 @@ impl Stream {
 
     pub(super) fn publish(&mut self, out: Outgoing, now: Instant) -> Result<Receipt, BusError> {
         self.forget(now);
-        if let Some(&sequence) = self.ids.get(&out.id) {
+        if let Some(&sequence) = self.ids.get(&out.id).filter(|_| !out.id.is_empty()) {
             return Ok(Receipt { sequence, duplicate: true });
         }
         let bytes = out.payload.len() as u64;
@@ -91,8 +91,10 @@ impl Stream {
 
         self.last += 1;
         let sequence = self.last;
-        self.ids.insert(out.id.clone(), sequence);
-        self.ids_by_age.push_back((now, out.id));
+        if !out.id.is_empty() {
+            self.ids.insert(out.id.clone(), sequence);
+            self.ids_by_age.push_back((now, out.id));
+        }
         for consumer in self.consumers.values_mut() {
             if wants(&consumer.spec, &out.subject) {
                 consumer.ready.push_back(sequence);

@@ -15,10 +15,10 @@ use tokio::task::AbortHandle;
 use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 
-use super::{Health, Link, link_error};
+use super::{Health, Link, header_map, link_error};
 use crate::error::BusError;
 use crate::live::{Cast, Mailbox};
-use crate::publish::MESSAGE_TYPE;
+use crate::publish::{MESSAGE_TYPE, Outgoing};
 use crate::stats::Counters;
 
 const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(2);
@@ -27,9 +27,19 @@ impl Link {
     pub(crate) fn cast(&self, subject: &str, name: &str, payload: Bytes) {
         let mut headers = HeaderMap::new();
         headers.insert(MESSAGE_TYPE, name);
+        self.send_now(subject.to_owned(), headers, payload);
+    }
+
+    /// A stream has the subject and stores what arrives; nobody hears whether it did.
+    pub(crate) fn hint(&self, out: Outgoing) {
+        let headers = header_map(&out.headers);
+        self.send_now(out.subject, headers, out.payload);
+    }
+
+    fn send_now(&self, subject: String, headers: HeaderMap, payload: Bytes) {
         // Sent only if there is room at this very moment: a live message that has to wait is old.
         let sent = self.connected().then(|| {
-            let send = self.client.publish_with_headers(subject.to_owned(), headers, payload);
+            let send = self.client.publish_with_headers(subject, headers, payload);
             unconstrained(send).now_or_never()
         });
         if !matches!(sent, Some(Some(Ok(())))) {

@@ -107,7 +107,12 @@ impl Link {
     }
 
     pub(crate) fn publish_soon(&self, out: Outgoing) -> Result<Sent, BusError> {
-        self.publisher.hand_over(out)
+        self.publisher.hand_over(vec![out])
+    }
+
+    /// In this order; the receipt is that of the last.
+    pub(crate) fn publish_all_soon(&self, outs: Vec<Outgoing>) -> Result<Sent, BusError> {
+        self.publisher.hand_over(outs)
     }
 
     /// Stores a message. If its stream is gone, the streams are made again and it is sent once more.
@@ -207,6 +212,14 @@ async fn supervise(link: Weak<Link>, mut health: watch::Receiver<Health>, missin
             }
         }
     }
+}
+
+fn header_map(headers: &[(&'static str, String)]) -> async_nats::HeaderMap {
+    let mut map = async_nats::HeaderMap::new();
+    for (name, value) in headers {
+        map.insert(async_nats::HeaderName::from_static(name), value.as_str());
+    }
+    map
 }
 
 /// 50 ms, doubling, at most a second: an outage ends when the server is back, not a pause later.

@@ -9,7 +9,6 @@ use std::error::Error as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::HeaderMap;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::{Context, ErrorCode};
@@ -19,7 +18,7 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-use super::Health;
+use super::{Health, header_map, link_error};
 use crate::error::BusError;
 use crate::options::Options;
 use crate::publish::{Outgoing, Receipt, Sent};
@@ -35,7 +34,8 @@ struct Size {
 type Outcome = Result<Receipt, BusError>;
 
 struct Job {
-    out: Outgoing,
+    /// Never empty; the receipt is that of the last.
+    outs: Vec<Outgoing>,
     deadline: Instant,
     answer: oneshot::Sender<Outcome>,
 }
@@ -72,12 +72,12 @@ impl Publisher {
         Self { queue, queue_max, within: options.publish_within, open }
     }
 
-    pub(super) fn hand_over(&self, out: Outgoing) -> Result<Sent, BusError> {
+    pub(super) fn hand_over(&self, outs: Vec<Outgoing>) -> Result<Sent, BusError> {
         let permit = self.queue.try_reserve().map_err(|error| match error {
             mpsc::error::TrySendError::Full(()) => BusError::Busy { queue_max: self.queue_max },
             mpsc::error::TrySendError::Closed(()) => BusError::Closed,
         })?;
-        let (job, answer) = self.job(out);
+        let (job, answer) = self.job(outs);
         permit.send(job);
         Ok(Sent::waiting(answer))
     }
@@ -89,7 +89,7 @@ impl Publisher {
             Ok(Err(_)) => return Err(BusError::Closed),
             Err(_) => return Err(BusError::Busy { queue_max: self.queue_max }),
         };
-        let (job, answer) = self.job(out);
+        let (job, answer) = self.job(vec![out]);
         permit.send(job);
         answer.await.unwrap_or(Err(BusError::Closed))
     }
@@ -100,10 +100,10 @@ impl Publisher {
         let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 
-    fn job(&self, out: Outgoing) -> (Job, oneshot::Receiver<Outcome>) {
+    fn job(&self, outs: Vec<Outgoing>) -> (Job, oneshot::Receiver<Outcome>) {
         let (answer, receiver) = oneshot::channel();
         self.open.send_modify(|open| *open += 1);
-        (Job { out, deadline: Instant::now() + self.within, answer }, receiver)
+        (Job { outs, deadline: Instant::now() + self.within, answer }, receiver)
     }
 }
 
@@ -136,7 +136,7 @@ impl Worker {
                     match held.take() {
                         Some(job) if connected => self.send(job).await,
                         Some(job) => {
-                            let outcome = Err(self.timeout(&job.out.subject));
+                            let outcome = Err(self.timeout(job.outs.last()));
                             self.settle(job.answer, outcome);
                         }
                         None => {}
@@ -148,15 +148,21 @@ impl Worker {
     }
 
     async fn send(&mut self, job: Job) {
-        let Job { out, answer, deadline } = job;
+        let Job { mut outs, answer, deadline } = job;
         if Instant::now() >= deadline {
-            let outcome = Err(self.timeout(&out.subject));
+            let outcome = Err(self.timeout(outs.last()));
             return self.settle(answer, outcome);
         }
-        let mut headers = HeaderMap::new();
-        for (name, value) in &out.headers {
-            headers.insert(*name, value.as_str());
+        let Some(out) = outs.pop() else { return self.settle(answer, Err(BusError::Closed)) };
+        let client = self.context.client();
+        for earlier in outs {
+            let headers = header_map(&earlier.headers);
+            if let Err(error) = client.publish_with_headers(earlier.subject, headers, earlier.payload).await {
+                return self.settle(answer, Err(link_error("publishing", &error)));
+            }
+            self.counters.published.add(1);
         }
+        let headers = header_map(&out.headers);
         let (subject, within) = (out.subject, self.within);
         let bytes_max = self.context.client().max_payload();
         let size = Size { bytes: out.payload.len(), bytes_max };
@@ -186,7 +192,8 @@ impl Worker {
         let _ = answer.send(outcome);
     }
 
-    fn timeout(&self, subject: &str) -> BusError {
+    fn timeout(&self, out: Option<&Outgoing>) -> BusError {
+        let subject = out.map_or("nothing", |out| out.subject.as_str());
         BusError::Timeout { what: format!("publishing to {subject}"), within: self.within }
     }
 }

@@ -17,6 +17,34 @@ use crate::reader::{Decode, parse};
 use crate::retry::random;
 use crate::sse::Frame;
 
+/// The usual chunk, read without making a tree of it: most of an answer is pieces of text. Anything that is
+/// not as here goes the slow way.
+#[derive(serde::Deserialize)]
+struct Plain<'a> {
+    #[serde(borrow)]
+    choices: [PlainChoice<'a>; 1],
+    error: Option<&'a serde_json::value::RawValue>,
+    usage: Option<&'a serde_json::value::RawValue>,
+}
+
+#[derive(serde::Deserialize)]
+struct PlainChoice<'a> {
+    #[serde(default)]
+    index: u64,
+    #[serde(borrow)]
+    delta: PlainDelta<'a>,
+    finish_reason: Option<&'a str>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlainDelta<'a> {
+    #[serde(borrow)]
+    content: std::borrow::Cow<'a, str>,
+    #[serde(default, rename = "role")]
+    _role: Option<&'a str>,
+}
+
 #[derive(Default)]
 struct Slot {
     /// The server's number for it; absent on servers that give none.
@@ -42,6 +70,21 @@ impl Decoder {
     pub(crate) fn new(names: Names, expected_tokens: Option<u64>) -> Self {
         let id_prefix = format!("call_{:016x}", random());
         Self { names, expected_tokens, started: false, refused: false, slots: Vec::new(), finish: None, id_prefix }
+    }
+
+    /// Takes a chunk that is a piece of text and nothing else; false if it is more, or something else.
+    fn plain(&mut self, data: &str, events: &mut VecDeque<Event>) -> bool {
+        let Ok(Plain { choices: [choice], error: None, usage: None }) = serde_json::from_str(data) else {
+            return false;
+        };
+        if choice.index != 0 || choice.finish_reason.is_some() {
+            return false;
+        }
+        let text = choice.delta.content.into_owned();
+        if !text.is_empty() {
+            events.push_back(Event::TextDelta { text });
+        }
+        true
     }
 
     fn delta(&mut self, delta: &Value, events: &mut VecDeque<Event>) {
@@ -167,6 +210,9 @@ impl Decode for Decoder {
                 return Err(ModelError::transient("the answer ended before it began").with_code("empty_stream"));
             }
             self.close(events);
+            return Ok(());
+        }
+        if self.started && self.plain(&frame.data, events) {
             return Ok(());
         }
         let chunk = parse(frame)?;

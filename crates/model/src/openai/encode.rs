@@ -1,78 +1,147 @@
 //! A request in OpenAI's words.
 
-use serde_json::{Value, json};
+use std::borrow::Cow;
+
+use serde::Serialize;
+use serde_json::Value;
 
 use super::Profile;
 use crate::history::{repair, wire_name};
 use crate::message::{Assistant, Dialect, Message, Request, ToolChoice, ToolResult, ToolSpec};
 
+/// Written straight from its parts: a conversation is sent anew with every call, and a tree of values
+/// would cost more than everything else about it.
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Said>,
+    stream: bool,
+    stream_options: StreamOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_completion_tokens: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    temperature: Option<f32>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tools: Vec<Tool<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_choice: Option<&'static str>,
+}
+
+#[derive(Serialize)]
+struct StreamOptions {
+    include_usage: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    include_obfuscation: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct Said {
+    role: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tool_call_id: Option<String>,
+    content: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<Call>,
+}
+
+#[derive(Serialize)]
+struct Call {
+    id: String,
+    r#type: &'static str,
+    function: Function,
+}
+
+#[derive(Serialize)]
+struct Function {
+    name: String,
+    arguments: String,
+}
+
+#[derive(Serialize)]
+struct Tool<'a> {
+    r#type: &'static str,
+    function: Offer<'a>,
+}
+
+#[derive(Serialize)]
+struct Offer<'a> {
+    name: Cow<'a, str>,
+    description: &'a str,
+    parameters: Value,
+}
+
 pub(super) fn body(request: Request, profile: &Profile) -> Vec<u8> {
     let mut messages = Vec::with_capacity(request.messages.len() + 1);
     if let Some(system) = request.system.filter(|system| !system.trim().is_empty()) {
-        messages.push(json!({ "role": "system", "content": system }));
+        messages.push(said("system", Some(system)));
     }
     messages.extend(repair(request.messages, Dialect::OpenAi).into_iter().map(message));
-    let mut stream_options = json!({ "include_usage": true });
-    let mut limit = "max_tokens";
-    if profile.genuine {
-        // Padding against eavesdroppers on the packet sizes, a cost on every token.
-        stream_options["include_obfuscation"] = json!(false);
-        limit = "max_completion_tokens";
+    let tools: Vec<Tool<'_>> = request.tools.iter().map(tool).collect();
+    let limit = request.max_tokens.or(profile.max_tokens);
+    let body = Body {
+        model: &profile.model,
+        stream: true,
+        stream_options: StreamOptions {
+            include_usage: true,
+            // Padding against eavesdroppers on the packet sizes, a cost on every token.
+            include_obfuscation: profile.genuine.then_some(false),
+        },
+        max_tokens: limit.filter(|_| !profile.genuine),
+        max_completion_tokens: limit.filter(|_| profile.genuine),
+        temperature: request.temperature,
+        tool_choice: match request.tool_choice {
+            _ if tools.is_empty() => None,
+            ToolChoice::Auto => None,
+            ToolChoice::None => Some("none"),
+            ToolChoice::Required => Some("required"),
+        },
+        messages,
+        tools,
+    };
+    if profile.extra_body.is_empty() {
+        return serde_json::to_vec(&body).unwrap_or_default();
     }
-    let mut body = json!({
-        "model": profile.model, "messages": messages, "stream": true, "stream_options": stream_options,
-    });
-    if let Some(tokens) = request.max_tokens.or(profile.max_tokens) {
-        body[limit] = json!(tokens);
-    }
-    if let Some(temperature) = request.temperature {
-        body["temperature"] = json!(temperature);
-    }
-    if !request.tools.is_empty() {
-        body["tools"] = request.tools.iter().map(tool).collect();
-        match request.tool_choice {
-            ToolChoice::Auto => {}
-            ToolChoice::None => body["tool_choice"] = json!("none"),
-            ToolChoice::Required => body["tool_choice"] = json!("required"),
-        }
-    }
+    // These may take the place of any field.
+    let mut body = serde_json::to_value(&body).unwrap_or_default();
     for (field, value) in &profile.extra_body {
         body[field] = value.clone();
     }
     body.to_string().into_bytes()
 }
 
-fn tool(tool: &ToolSpec) -> Value {
-    let name = wire_name(&tool.name);
-    let function = json!({ "name": name, "description": tool.description, "parameters": tool.schema() });
-    json!({ "type": "function", "function": function })
+fn tool(tool: &ToolSpec) -> Tool<'_> {
+    let (name, description, parameters) = (wire_name(&tool.name), tool.description.as_str(), tool.schema());
+    Tool { r#type: "function", function: Offer { name, description, parameters } }
 }
 
-fn message(message: Message) -> Value {
+fn said(role: &'static str, content: Option<String>) -> Said {
+    Said { role, content, tool_call_id: None, tool_calls: Vec::new() }
+}
+
+fn message(message: Message) -> Said {
     match message {
-        Message::User { text } => json!({ "role": "user", "content": text }),
+        Message::User { text } => said("user", Some(text)),
         Message::Assistant(Assistant { text, tool_calls, .. }) => {
-            let content = if text.is_empty() { Value::Null } else { json!(text) };
-            let mut message = json!({ "role": "assistant", "content": content });
-            if !tool_calls.is_empty() {
-                let calls = tool_calls.iter().map(|call| {
-                    let function = json!({ "name": call.name, "arguments": call.arguments.for_history() });
-                    json!({ "id": call.id, "type": "function", "function": function })
-                });
-                message["tool_calls"] = calls.collect();
-            }
-            message
+            let calls = tool_calls.into_iter().map(|call| {
+                let arguments = call.arguments.for_history();
+                Call { id: call.id, r#type: "function", function: Function { name: call.name, arguments } }
+            });
+            Said { tool_calls: calls.collect(), ..said("assistant", Some(text).filter(|text| !text.is_empty())) }
         }
         Message::Tool(ToolResult { call_id, content, is_error }) => {
             // There is no field for failure in this format: the words must say it.
             let content = if is_error { format!("Error: {content}") } else { content };
-            json!({ "role": "tool", "tool_call_id": call_id, "content": content })
+            Said { tool_call_id: Some(call_id), ..said("tool", Some(content)) }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::call::{Arguments, ToolCall};
     use crate::config::Kind;

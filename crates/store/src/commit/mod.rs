@@ -257,7 +257,7 @@ impl Commit {
         }
         limit("bytes of a commit", bytes, COMMIT_BYTES_MAX)?;
         let Commit { id, session, fresh, at, writes, .. } = self;
-        let shape = write::shape(&writes);
+        let shape = write::shape(fresh, &writes);
         Ok(Sealed { id, session, fresh, at, writes, runes, bytes, shape })
     }
 }

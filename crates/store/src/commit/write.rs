@@ -119,6 +119,8 @@ pub(super) fn finish(write: &mut Write, at: DateTime<Utc>) -> Result<usize, Stor
             if table.has("updated_at") {
                 set.push(("updated_at", at.into()));
             }
+            // One order, so that commits that write the same columns share a statement.
+            set.sort_by_key(|(name, _)| *name);
             bytes += set.iter().map(|(_, v)| table::weight(v)).sum::<usize>();
         }
         Op::Insert { values } => bytes += values.iter().map(|(_, v)| table::weight(v)).sum::<usize>(),
@@ -128,9 +130,10 @@ pub(super) fn finish(write: &mut Write, at: DateTime<Utc>) -> Result<usize, Stor
 }
 
 /// See [`super::Sealed::shape`].
-pub(super) fn shape(writes: &[Write]) -> u64 {
+pub(super) fn shape(fresh: bool, writes: &[Write]) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
+    fresh.hash(&mut hasher);
     for write in writes {
         (std::ptr::from_ref(write.table) as usize).hash(&mut hasher);
         std::mem::discriminant(&write.op).hash(&mut hasher);

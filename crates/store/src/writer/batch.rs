@@ -1,8 +1,8 @@
 //! Which waiting commits may share a transaction.
 //!
 //! Two that touch the same row may not (the second must see what the first made of it), and no
-//! commit may overtake an earlier one that touches a row of its own. Those that share one write the
-//! same columns of the same tables: there are few such kinds, and each has its statement.
+//! commit may overtake an earlier one that touches a row of its own. Each mixture of shapes is a statement
+//! to plan: only shapes that come again and again are mixed, and few at a time.
 
 use crate::commit::Sealed;
 use crate::entity::session;
@@ -13,15 +13,55 @@ use uuid::Uuid;
 const BATCH_MAX: usize = 256;
 const BATCH_WRITES_MAX: usize = 2_000;
 const BATCH_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Shapes in one batch.
+const SHAPES_MAX: usize = 4;
+/// How often a shape must have come to be mixed with others.
+const COMMON: u32 = 32;
+/// Shapes whose coming is counted.
+const COUNTED_MAX: usize = 1_000;
 
 #[derive(Debug)]
 pub(super) struct Queue<J> {
     waiting: VecDeque<J>,
+    /// How often each shape came.
+    came: HashMap<u64, u32>,
 }
 
 impl<J> Default for Queue<J> {
     fn default() -> Self {
-        Queue { waiting: VecDeque::new() }
+        Queue { waiting: VecDeque::new(), came: HashMap::new() }
+    }
+}
+
+/// The shapes of a batch that is put together.
+struct Mixture<'a> {
+    came: &'a HashMap<u64, u32>,
+    shapes: Vec<u64>,
+    mixes: bool,
+}
+
+impl<'a> Mixture<'a> {
+    fn of(first: &Sealed, came: &'a HashMap<u64, u32>) -> Mixture<'a> {
+        let mut mixture = Mixture { came, shapes: vec![first.shape], mixes: true };
+        mixture.mixes = mixture.can_mix(first);
+        mixture
+    }
+
+    /// One that begins a session or writes its row has a statement of its own kind.
+    fn can_mix(&self, c: &Sealed) -> bool {
+        let own = c.writes.iter().any(|w| w.id == c.session.uuid() && w.changes());
+        !c.fresh && !own && self.came.get(&c.shape).is_some_and(|n| *n >= COMMON)
+    }
+
+    fn takes(&mut self, c: &Sealed) -> bool {
+        if self.shapes.contains(&c.shape) {
+            return true;
+        }
+        let takes = self.mixes && self.shapes.len() < SHAPES_MAX && self.can_mix(c);
+        if takes {
+            self.shapes.push(c.shape);
+        }
+        takes
     }
 }
 
@@ -47,19 +87,19 @@ impl<J> Queue<J> {
         if self.waiting.len() == 1 {
             return self.waiting.drain(..).collect();
         }
+        if self.came.len() > COUNTED_MAX {
+            self.came.clear();
+        }
+        self.waiting.iter().for_each(|job| *self.came.entry(commit(job).shape).or_default() += 1);
         let mut seen: HashMap<(usize, Uuid), bool> = HashMap::with_capacity(self.waiting.len() * 3);
         let (mut writes, mut bytes) = (0, 0);
         let mut batch = Vec::new();
         let mut held = VecDeque::new();
-        let shape = self.waiting.front().map(|job| commit(job).shape);
+        let Some(mut mixture) = self.waiting.front().map(|job| Mixture::of(commit(job), &self.came)) else {
+            return batch;
+        };
         for job in self.waiting.drain(..) {
             let c = commit(&job);
-            // A statement for every mixture of shapes would have to be planned nearly every time.
-            let fits = batch.is_empty()
-                || (batch.len() < BATCH_MAX
-                    && Some(c.shape) == shape
-                    && writes + c.writes.len() <= BATCH_WRITES_MAX
-                    && bytes + c.bytes <= BATCH_BYTES_MAX);
             let clear = touched(c).all(|(key, change)| match seen.get(&key) {
                 Some(&changed) => !changed && !change,
                 None => true,
@@ -68,7 +108,10 @@ impl<J> Queue<J> {
             for (key, change) in touched(c) {
                 *seen.entry(key).or_insert(false) |= change;
             }
-            if fits && clear {
+            let room = batch.len() < BATCH_MAX
+                && writes + c.writes.len() <= BATCH_WRITES_MAX
+                && bytes + c.bytes <= BATCH_BYTES_MAX;
+            if clear && (batch.is_empty() || (room && mixture.takes(c))) {
                 writes += c.writes.len();
                 bytes += c.bytes;
                 batch.push(job);
@@ -127,6 +170,21 @@ mod tests {
         assert_eq!(rows(&q.take(|c| c)), [10]);
         assert_eq!(rows(&q.take(|c| c)), [10]);
         assert!(q.is_empty());
+    }
+
+    #[test]
+    fn only_shapes_that_are_common_are_mixed() {
+        let mut q = Queue::default();
+        let push = |q: &mut Queue<Sealed>, rows: std::ops::Range<u128>| {
+            rows.for_each(|row| q.push(Sealed { shape: row as u64 % 3, ..commit(1, row, update()) }));
+        };
+        push(&mut q, 0..9);
+        assert_eq!([q.take(|c| c).len(), q.take(|c| c).len(), q.take(|c| c).len()], [3, 3, 3]);
+        push(&mut q, 0..99);
+        assert_eq!(q.take(|c| c).len(), 99);
+        q.push(Sealed { shape: 7, ..commit(1, 1, update()) });
+        push(&mut q, 2..4);
+        assert_eq!([q.take(|c| c).len(), q.take(|c| c).len()], [1, 2], "a rare one goes alone");
     }
 
     #[test]

@@ -12,6 +12,8 @@ use tokio::time::{Instant, sleep};
 
 /// Commits that a lane looks at when it puts a batch together; the others wait in its channel.
 const LOOK_MAX: usize = 1_024;
+/// How often a lane lets others run before it takes the next batch.
+const GATHER_MAX: usize = 16;
 /// How long a lane tries to reach the database again before it tells its callers.
 const OUTAGE_MAX: Duration = Duration::from_secs(20);
 /// Tries of a batch that the database turned away for a passing reason.
@@ -69,18 +71,34 @@ impl<E: Engine> Lane<E> {
                     None => return,
                 }
             }
-            while self.queue.len() < LOOK_MAX
-                && let Ok(job) = self.receiver.try_recv()
-            {
-                self.queue.push(job);
-            }
+            self.hear();
             let batch = self.queue.take(|job| &job.commit);
             let shared = batch.len() > 1;
             self.run(Batch::new(batch)).await;
             if shared {
-                // Callers that were just answered often come back at once: let them, and the next
-                // batch is theirs too. A single caller is not kept waiting for anybody.
-                tokio::task::yield_now().await;
+                self.gather().await;
+            }
+        }
+    }
+
+    /// Takes in what has been asked for.
+    fn hear(&mut self) {
+        while self.queue.len() < LOOK_MAX
+            && let Ok(job) = self.receiver.try_recv()
+        {
+            self.queue.push(job);
+        }
+    }
+
+    /// Callers that were just answered often come back at once: let them, for as long as they do, and the
+    /// next batch is theirs too. A single caller is not kept waiting for anybody.
+    async fn gather(&mut self) {
+        for _ in 0..GATHER_MAX {
+            let before = self.queue.len();
+            tokio::task::yield_now().await;
+            self.hear();
+            if self.queue.len() == before {
+                return;
             }
         }
     }

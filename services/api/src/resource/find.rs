@@ -4,7 +4,7 @@ use crate::call::Call;
 use crate::problem::Problem;
 use instar_core::id::{AgentId, CallId, SessionId, TurnId};
 use instar_store::entity::{agent, session, tool_call, turn};
-use sea_orm::{ColumnTrait, EntityTrait, IdenStatic, QueryFilter, QuerySelect, RelationDef};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect, RelationDef};
 
 pub(crate) async fn session(call: &Call) -> Result<session::Model, Problem> {
     session_by(call, call.id::<SessionId>("session")?).await
@@ -71,11 +71,4 @@ async fn with_session<E: Owned>(
         }
         _ => Err(Problem::absent(what, call.part("id"))),
     }
-}
-
-/// `prefix_column` for every column of a table that a statement calls `alias`.
-pub(crate) fn columns<E: EntityTrait>(alias: &str, prefix: &str) -> String {
-    use sea_orm::Iterable;
-    let name = |column: E::Column| format!("{alias}.{0} AS {prefix}{0}", column.as_str());
-    E::Column::iter().map(name).collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,7 @@
 //! Messages: what is said to an agent. Stored and, unless one is under way, given a turn by one
 //! commit; the answer goes out when that is durable.
 
-use super::find::{self, columns};
+use super::find;
 use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::Problem;
@@ -12,19 +12,13 @@ use instar_bus::message::{Queued, work_turn};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_runtime::flow::{self, Accepted, Mode};
 use instar_runtime::{INLINE_BYTES_MAX, Ready};
-use instar_store::Landed;
-use instar_store::entity::{agent, message, session, turn};
-use sea_orm::{
-    ColumnTrait, ConnectionTrait, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect, Statement,
-};
+use instar_store::entity::{agent, message};
+use instar_store::{Addressee, Landed};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde_json::{Value, json};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 pub(crate) const CONTENT_BYTES_MAX: usize = 256 * 1024;
-/// A turn that has not ended is among the newest of its agent; looking no further keeps the cost
-/// of a message from growing with the history.
-const NEWEST_TURNS: usize = 8;
-
 pub(crate) static NEW_MESSAGE: Shape = Shape {
     name: "NewMessage",
     fields: &[
@@ -41,6 +35,11 @@ pub(crate) static ACCEPTED: Shape = Shape {
     fields: &[
         must("message_id", Kind::Id("msg"), "The message"),
         may("turn_id", Kind::Id("trn"), "The turn that will answer it; none while it waits behind another"),
+        may(
+            "turn",
+            Kind::Object,
+            "With `wait`: the turn when it ended or the time was up, without its input; not repeated",
+        ),
     ],
 };
 pub(crate) static MESSAGE: Shape = Shape {
@@ -58,40 +57,10 @@ pub(crate) static MESSAGE: Shape = Shape {
     ],
 };
 
-/// An agent as a message finds it: everything in one query.
-struct Found {
-    session: session::Model,
-    agent: agent::Model,
-    busy: bool,
-    live: Option<turn::Model>,
-}
-
-static FIND: LazyLock<String> = LazyLock::new(|| {
-    format!(
-        "SELECT {}, {}, {}, CASE WHEN EXISTS (SELECT 1 FROM (SELECT ended_at FROM turns WHERE agent_id = a.id \
-         ORDER BY id DESC LIMIT {NEWEST_TURNS}) n WHERE n.ended_at IS NULL) THEN 1 ELSE 0 END AS busy \
-         FROM agents a JOIN sessions s ON s.id = a.session_id \
-         LEFT JOIN turns t ON t.id = (SELECT id FROM (SELECT id, status, ended_at FROM turns WHERE agent_id = a.id \
-         ORDER BY id DESC LIMIT {NEWEST_TURNS}) n WHERE n.ended_at IS NULL AND n.status <> 'queued' LIMIT 1) \
-         WHERE a.id = $1 AND s.namespace = $2",
-        columns::<session::Entity>("s", "s_"),
-        columns::<agent::Entity>("a", "a_"),
-        columns::<turn::Entity>("t", "t_"),
-    )
-});
-
-async fn look(call: &Call, agent: AgentId) -> Result<Found, Problem> {
-    let db = call.api.db();
-    let values: [sea_orm::Value; 2] = [agent.uuid().into(), call.caller.namespace.as_ref().into()];
-    let statement = Statement::from_sql_and_values(db.get_database_backend(), FIND.as_str(), values);
-    let row = db.query_one_raw(statement).await?;
-    let row = row.ok_or_else(|| Problem::absent("agent", &agent.to_string()))?;
-    let found = Found {
-        session: session::Model::from_query_result(&row, "s_")?,
-        agent: agent::Model::from_query_result(&row, "a_")?,
-        live: turn::Model::from_query_result_optional(&row, "t_")?,
-        busy: row.try_get::<i32>("", "busy")? != 0,
-    };
+async fn look(call: &Call, agent: AgentId) -> Result<Addressee, Problem> {
+    let found = call.api.store().addressee(agent).await?;
+    let found = found.filter(|found| found.session.namespace == *call.caller.namespace);
+    let found = found.ok_or_else(|| Problem::absent("agent", &agent.to_string()))?;
     let _ = call.session.set(SessionId::from(found.session.id));
     Ok(found)
 }
@@ -100,17 +69,35 @@ pub(crate) async fn send(call: Arc<Call>) -> Result<Reply, Problem> {
     let mode = call.body.get("mode").filter(|mode| !mode.is_null()).cloned();
     let mode = mode.map(serde_json::from_value).transpose()?.unwrap_or_default();
     let agent = call.id::<AgentId>("agent")?;
-    say(&call, agent, mode, None).await
+    let Some(within) = super::turn::wait(&call)? else { return say(&call, agent, mode, None, |_| ()).await };
+    let mut end = None;
+    let watch = |turn: TurnId| end = Some((turn, call.api.feed.end_of(turn).heard_from_now()));
+    let reply = say(&call, agent, mode, None, watch).await?;
+    match (reply, end) {
+        (Reply::Json { status, mut body, kept }, Some((turn, end))) => {
+            let row = super::turn::end(&call, turn, end, within).await?;
+            body["turn"] = super::turn::summary(&row);
+            Ok(Reply::Json { status, body, kept })
+        }
+        (reply, _) => Ok(reply),
+    }
 }
 
 /// New input for a turn that runs; one that has ended takes none.
 pub(crate) async fn steer(call: Arc<Call>) -> Result<Reply, Problem> {
     let (turn, _) = find::turn(&call).await?;
     raise(&instar_core::machine::turn::TABLE, &turn.status, "steer")?;
-    say(&call, AgentId::from(turn.agent_id), Mode::Steer, Some(TurnId::from(turn.id))).await
+    say(&call, AgentId::from(turn.agent_id), Mode::Steer, Some(TurnId::from(turn.id)), |_| ()).await
 }
 
-async fn say(call: &Call, agent: AgentId, mode: Mode, only: Option<TurnId>) -> Result<Reply, Problem> {
+/// `watch` is told of the turn that will answer before anybody can take it up.
+async fn say(
+    call: &Call,
+    agent: AgentId,
+    mode: Mode,
+    only: Option<TurnId>,
+    watch: impl FnOnce(TurnId),
+) -> Result<Reply, Problem> {
     let content = call.body.get("content").and_then(Value::as_str).unwrap_or_default();
     // Each writes the agent's row, so that they would only send each other back to look again.
     let _turn = call.api.agents.enter(agent.uuid()).await;
@@ -119,7 +106,7 @@ async fn say(call: &Call, agent: AgentId, mode: Mode, only: Option<TurnId>) -> R
         |call| look(call, agent),
         |found| {
             let (actor, trace) = (call.actor(), call.traceparent.clone());
-            let Found { session, agent, busy, live } = &found;
+            let Addressee { session, agent, busy, live } = &found;
             let live = live.as_ref().filter(|_| mode != Mode::Queue);
             let mut accepted = match (live, only) {
                 (Some(live), None) => flow::steer(session, agent, live, content, mode, actor, trace)?,
@@ -136,6 +123,9 @@ async fn say(call: &Call, agent: AgentId, mode: Mode, only: Option<TurnId>) -> R
         },
     )
     .await?;
+    if let Some(turn) = accepted.1 {
+        watch(turn);
+    }
     follow(call, &landed, &found.agent, accepted, content);
     Ok(Reply::kept(StatusCode::ACCEPTED, answer))
 }

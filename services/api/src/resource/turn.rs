@@ -8,6 +8,7 @@ use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::{Problem, runes_of};
 use crate::shape::{Kind, Shape, may, must};
+use crate::stream::{End, Heard};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::machine::{Phase, turn as machine};
 use instar_store::entity::{agent, message, session, tool_call, turn};
@@ -61,20 +62,26 @@ pub(crate) static INTERRUPT: Shape =
     Shape { name: "Interrupt", fields: &[may("reason", Kind::Text(1_000), "Why, for the log")] };
 
 fn show(row: &turn::Model, input: Vec<Value>, waiting: Option<Value>) -> Value {
+    let mut shown = summary(row);
+    shown["input"] = input.into();
+    shown["waiting_for"] = waiting.into();
+    shown
+}
+
+/// What its own row says.
+pub(crate) fn summary(row: &turn::Model) -> Value {
     json!({
         "id": TurnId::from(row.id),
         "session_id": SessionId::from(row.session_id),
         "agent_id": AgentId::from(row.agent_id),
         "status": row.status,
         "cause": row.cause,
-        "input": input,
         "output": row.output,
         "usage": row.usage,
         "attempts": row.attempts,
         "iterations": row.iterations,
         "open_calls": row.open_calls,
         "error": row.error,
-        "waiting_for": waiting,
         "created_at": row.created_at,
         "ended_at": row.ended_at,
     })
@@ -166,27 +173,39 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
     Ok(Reply::ok(page.answer(rows, |row| row.0, |row| row.1)))
 }
 
-/// At once, or with `wait` when the turn has ended or that many seconds are over.
-pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
-    let Some(wait) = call.asked("wait") else { return one(&call, find::turn(&call).await?.0).await };
+/// How long the caller wants to wait for an end.
+pub(crate) fn wait(call: &Call) -> Result<Option<Duration>, Problem> {
+    let Some(wait) = call.asked("wait") else { return Ok(None) };
     let within = wait.parse().ok().filter(|seconds| (0.0..=WAIT_MAX).contains(seconds));
     let within = within.ok_or_else(|| Problem::field("wait", format!("must be seconds, 0 to {WAIT_MAX}")))?;
-    let end = tokio::time::Instant::now() + Duration::from_secs_f64(within);
-    let id: TurnId = call.id("turn")?;
-    let ended = call.api.feed.end_of(&id.to_string());
+    Ok(Some(Duration::from_secs_f64(within)))
+}
+
+/// At once, or with `wait` when the turn has ended or that many seconds are over.
+pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
+    let within = wait(&call)?;
+    let heard = within.map(|_| call.id::<TurnId>("turn")).transpose()?.map(|id| call.api.feed.end_of(id));
+    let heard = heard.map(End::heard_from_now);
+    let (mut row, _) = find::turn(&call).await?;
+    if let (Some(within), Some(heard), None) = (within, heard, row.ended_at) {
+        row = end(&call, TurnId::from(row.id), heard, within).await?;
+    }
+    one(&call, row).await
+}
+
+/// The row of a turn that had not ended when it began to be heard: when it has, or the time is up.
+pub(crate) async fn end(call: &Call, id: TurnId, mut heard: Heard, within: Duration) -> Result<turn::Model, Problem> {
+    let until = tokio::time::Instant::now() + within;
     loop {
-        let told = ended.notified();
-        tokio::pin!(told);
-        // From here on it is heard, also before it is awaited.
-        told.as_mut().enable();
-        let (row, _) = find::turn(&call).await?;
-        if row.ended_at.is_some() || tokio::time::Instant::now() >= end {
-            return one(&call, row).await;
+        let look = until.min(tokio::time::Instant::now() + LOOK_EVERY);
+        let told = tokio::time::timeout_at(look, heard.ended()).await.is_ok();
+        let row = call.api.store().turn_among_others(id).await?;
+        let row = row.ok_or_else(|| Problem::absent("turn", &id.to_string()))?;
+        if row.ended_at.is_some() || tokio::time::Instant::now() >= until {
+            return Ok(row);
         }
-        let look = end.min(tokio::time::Instant::now() + LOOK_EVERY);
-        tokio::select! {
-            () = told => {}
-            () = tokio::time::sleep_until(look) => {}
+        if told {
+            heard = call.api.feed.end_of(id).heard_from_now();
         }
     }
 }

@@ -2,7 +2,9 @@
 
 use super::frame::Piece;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use tokio::sync::{broadcast, watch};
+use tokio::task::AbortHandle;
 
 /// Pieces that may wait for a reader; one that is further behind is sent away.
 const PIECES_MAX: usize = 512;
@@ -10,11 +12,26 @@ const PIECES_MAX: usize = 512;
 pub(super) struct Channel {
     head: watch::Sender<i64>,
     pieces: broadcast::Sender<Arc<Piece>>,
+    /// What rings it; ends with it.
+    ear: OnceLock<AbortHandle>,
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        if let Some(ear) = self.ear.get() {
+            ear.abort();
+        }
+    }
 }
 
 impl Channel {
     pub(super) fn new() -> Channel {
-        Channel { head: watch::Sender::new(0), pieces: broadcast::Sender::new(PIECES_MAX) }
+        let (head, pieces) = (watch::Sender::new(0), broadcast::Sender::new(PIECES_MAX));
+        Channel { head, pieces, ear: OnceLock::new() }
+    }
+
+    pub(super) fn hear_by(&self, ear: AbortHandle) {
+        let _ = self.ear.set(ear);
     }
 
     /// The log has come this far.

@@ -1,22 +1,24 @@
-//! One ear on the bus for all readers of this process.
+//! What this process hears on the bus: the ends of turns and what agents say, of all sessions, and every
+//! rune of those that somebody follows.
 //!
-//! It also hears what nobody follows yet: who joins in mid-turn is told what was said before.
+//! What agents say is heard before anybody follows: who joins in mid-turn is told what was said before.
 
 use super::channel::{Channel, ends};
 use super::frame::{Piece, Source};
 use super::talk::{SoFar, Talks};
 use instar_bus::message::{Live, Rune, live};
-use instar_bus::{BusError, Heard, Listener};
-use instar_core::id::SessionId;
-use instar_core::rune::KINDS;
+use instar_bus::{BusError, Heard as Word, Listener};
+use instar_core::id::{SessionId, TurnId};
 use instar_runtime::Hub;
 use instar_runtime::drain::Drain;
 use instar_store::entity::session;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
 use std::collections::HashMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
 use uuid::Uuid;
 
 /// How late a rune is at the most when the bus has lost its hint.
@@ -25,6 +27,9 @@ const POLL_EVERY: Duration = Duration::from_secs(2);
 const ENDS_MAX: usize = 10_000;
 /// Sessions asked for in one query.
 const POLL_MAX: usize = 500;
+/// Heard of all sessions, followed or not.
+const HEARD: [&str; 5] =
+    ["turn.completed", "turn.interrupted", "turn.error", "turn.tool_calls_received", "turn.recovered"];
 
 pub(crate) struct Feed {
     hub: Hub,
@@ -50,6 +55,27 @@ impl Drop for Subscription {
         if Arc::strong_count(&self.channel) <= 2 {
             channels.remove(&self.session);
         }
+    }
+}
+
+/// See [`Feed::end_of`].
+pub(crate) struct End(Arc<Notify>);
+
+/// An end that is heard also before it is awaited.
+pub(crate) struct Heard(Pin<Box<OwnedNotified>>);
+
+impl End {
+    pub(crate) fn heard_from_now(self) -> Heard {
+        let mut told = Box::pin(self.0.notified_owned());
+        told.as_mut().enable();
+        Heard(told)
+    }
+}
+
+impl Heard {
+    /// Returns once; safe to cancel before that.
+    pub(crate) async fn ended(&mut self) {
+        self.0.as_mut().await;
     }
 }
 
@@ -87,7 +113,13 @@ impl Feed {
     }
 
     pub(super) fn follow(self: &Arc<Feed>, session: SessionId) -> Subscription {
-        let channel = self.channels().entry(session).or_insert_with(|| Arc::new(Channel::new())).clone();
+        let new = || {
+            let channel = Arc::new(Channel::new());
+            let ear = tokio::spawn(follow(self.clone(), session, Arc::downgrade(&channel)));
+            channel.hear_by(ear.abort_handle());
+            channel
+        };
+        let channel = self.channels().entry(session).or_insert_with(new).clone();
         Subscription { feed: self.clone(), session, channel }
     }
 
@@ -104,18 +136,19 @@ impl Feed {
         self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Rings when the turn ends, as far as the bus says so: a hint to look.
-    pub(crate) fn end_of(&self, turn: &str) -> Arc<Notify> {
+    /// The end of a turn, as far as the bus says so: a hint to look.
+    pub(crate) fn end_of(&self, turn: TurnId) -> End {
+        let turn = turn.to_string();
         let mut ends = self.ends();
-        if let Some(waits) = ends.get(turn).and_then(Weak::upgrade) {
-            return waits;
+        if let Some(waits) = ends.get(&turn).and_then(Weak::upgrade) {
+            return End(waits);
         }
         if ends.len() >= ENDS_MAX {
             ends.retain(|_, waits| waits.strong_count() > 0);
         }
         let waits = Arc::new(Notify::new());
-        ends.insert(turn.to_owned(), Arc::downgrade(&waits));
-        waits
+        ends.insert(turn, Arc::downgrade(&waits));
+        End(waits)
     }
 
     pub(super) fn so_far(&self, turn: &str) -> Option<SoFar> {
@@ -146,12 +179,11 @@ impl Feed {
 
     async fn ears(&self) -> Result<Ears, BusError> {
         let bus = self.hub.bus();
-        let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.token).collect();
-        Ok(Ears { transitions: bus.listen_transitions(&kinds).await?, live: bus.listen(&bus.space().deltas()).await? })
+        Ok(Ears { transitions: bus.listen_transitions(&HEARD).await?, live: bus.listen(&bus.space().deltas()).await? })
     }
 
-    fn transition(&self, heard: Heard<Rune>) {
-        let Heard::Message(rune) = heard else { return self.doubt.notify_one() };
+    fn transition(&self, heard: Word<Rune>) {
+        let Word::Message(rune) = heard else { return self.doubt.notify_one() };
         match rune.kind.as_str() {
             "turn.tool_calls_received" => self.talks().turn_page(&rune.turn_id),
             "turn.recovered" => self.talks().end(&rune.turn_id),
@@ -168,9 +200,9 @@ impl Feed {
         }
     }
 
-    fn live(&self, heard: Heard<Live>) {
+    fn live(&self, heard: Word<Live>) {
         // A lost delta is lost; what was said is in the log when the turn is over.
-        let Heard::Message(Live { event: Some(event) }) = heard else { return };
+        let Word::Message(Live { event: Some(event) }) = heard else { return };
         let (session, piece) = match event {
             live::Event::Delta(d) => {
                 let source = Source::Agent(d.agent_id);
@@ -217,6 +249,27 @@ impl Feed {
                     Err(error) => tracing::debug!(%error, "how far the logs are could not be read"),
                 }
             }
+        }
+    }
+}
+
+/// Rings a channel for every rune of its session, until the channel is gone.
+async fn follow(feed: Arc<Feed>, session: SessionId, channel: Weak<Channel>) {
+    let mut runes = loop {
+        match feed.hub.bus().listen_session(&session.to_string()).await {
+            Ok(runes) => break runes,
+            Err(error) => tracing::debug!(%session, %error, "the session is not heard; its log is polled"),
+        }
+        tokio::time::sleep(POLL_EVERY).await;
+    };
+    // What happened before it was heard did not ring.
+    feed.doubt.notify_one();
+    loop {
+        let heard = runes.next().await;
+        let Some(channel) = channel.upgrade() else { return };
+        match heard {
+            Word::Message(rune) => channel.ring(i64::try_from(rune.seq).unwrap_or(i64::MAX)),
+            Word::Gap(_) => feed.doubt.notify_one(),
         }
     }
 }

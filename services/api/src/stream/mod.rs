@@ -10,7 +10,7 @@ mod frame;
 mod reader;
 mod talk;
 
-pub(crate) use feed::Feed;
+pub(crate) use feed::{End, Feed, Heard};
 
 use crate::call::{Call, Reply};
 use crate::problem::Problem;

@@ -2,6 +2,11 @@
 //! one statement per commit, on the same private PostgreSQL with default durability, in one run.
 //!
 //! One transition: compare-and-set of a turn (state and epoch), one rune, the session's number.
+//!
+//! `bench-store [lanes [callers]]`; with a number of callers only that is measured.
+
+// The allocator of the command.
+use instar as _;
 
 use anyhow::{Context, Result};
 use instar_store::{Options, Store};
@@ -19,9 +24,11 @@ async fn main() -> Result<()> {
     let url = server.create_database().await?;
     Store::migrate(&url).await?;
     let mut options = Options::new(&url);
-    if let Some(writers) = std::env::args().nth(1) {
-        options.writers = writers.parse().context("the only argument is the number of writer lanes")?;
+    let number = |at: usize| std::env::args().nth(at).map(|n| n.parse()).transpose().context("lanes, then callers");
+    if let Some(writers) = number(1)? {
+        options.writers = writers;
     }
+    let only: Option<usize> = number(2)?;
     println!("writer lanes: {}", options.writers);
     let store = Store::open(options).await?;
     let cast = std::sync::Arc::new(writer::Cast::make(&store, SESSIONS).await?);
@@ -34,7 +41,7 @@ async fn main() -> Result<()> {
         "callers | pgbench/s | writer/s | ratio | pgbench mean ms | writer p50/p99 ms | WAL B pgbench/writer | tx per transition"
     );
     println!("---:|---:|---:|---:|---:|---:|---:|---:");
-    for callers in CALLERS {
+    for callers in only.map_or(CALLERS.to_vec(), |only| vec![only]) {
         let (mut theirs, mut ours) = (Figure::default(), Figure::default());
         for _ in 0..ROUNDS {
             checkpoint(&store).await?;

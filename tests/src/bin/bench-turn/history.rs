@@ -20,9 +20,9 @@ fn sorted(mut times: Vec<f64>) -> Vec<f64> {
 }
 
 /// Time to the first token over calling the mock directly.
-pub(crate) async fn first_token(fleet: &Fleet, agent: &str) -> Result<()> {
+pub(crate) async fn first_token(fleet: &Fleet, model: &str, agent: &str) -> Result<()> {
     let http = reqwest::Client::builder().no_proxy().build()?;
-    let url = format!("{}/v1/chat/completions", fleet.model.url());
+    let url = format!("{}/v1/chat/completions", model);
     let body =
         serde_json::json!({"model": "mock", "stream": true, "messages": [{"role": "user", "content": "say hi"}]});
     let mut direct = Vec::new();

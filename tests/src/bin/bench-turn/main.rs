@@ -2,10 +2,14 @@
 //! as processes of their own on a real Postgres and NATS, the model a mock at zero latency. Beside
 //! it pgbench's one-statement transition rate, so that figures of different machines compare.
 //!
-//! `bench-turn [seconds [rounds]]`; `INSTAR_BIN` is the command to measure.
+//! `bench-turn [seconds [rounds [only]]]`; `only` is one number of agents, and then that is all that is
+//! measured. `INSTAR_BIN` is the command to measure.
 
 mod history;
 mod meter;
+
+// The allocator of the command.
+use instar as _;
 
 use anyhow::{Context, Result};
 use instar_store::{Options, Store};
@@ -13,6 +17,7 @@ use instar_testkit::nats::Nats;
 use instar_testkit::postgres::Postgres;
 use instar_tests::fleet::{self, Fleet, Setup, tool_turn};
 use instar_tests::load::Load;
+use instar_tests::mock::Mock;
 use instar_tests::pgbench::{SESSIONS, peer, writer};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,7 +28,8 @@ struct Figure {
     turns_per_second: f64,
     p50: f64,
     p99: f64,
-    cpu: f64,
+    /// Of each process and its children.
+    cpu: Vec<f64>,
     wal: f64,
     commits: f64,
 }
@@ -52,7 +58,8 @@ async fn measure(
     tokio::time::sleep(time).await;
     let (turns, took) = ((load.finished() - before) as f64, begun.elapsed().as_secs_f64());
     let ended = Instant::now();
-    let cpu = meter::cpu_seconds(roots)? - cpu;
+    let cpu = meter::cpu_seconds(roots)?.into_iter().zip(cpu).map(|(after, before)| after - before);
+    let cpu = cpu.map(|seconds| seconds * 1000.0 / turns).collect();
     let (wal, commits) = match store {
         Some(store) => {
             let (wal, commits) = meter::database(store).await?;
@@ -68,7 +75,7 @@ async fn measure(
         turns_per_second: turns / took,
         p50: percentile(&times, 0.5),
         p99: percentile(&times, 0.99),
-        cpu: cpu * 1000.0 / turns,
+        cpu,
         wal: wal / turns,
         commits: commits / turns,
     })
@@ -84,12 +91,14 @@ async fn agents(fleet: &Fleet, n: usize) -> Result<Vec<String>> {
 }
 
 fn show(level: usize, figure: &Figure) {
+    let each: Vec<String> = figure.cpu.iter().map(|cpu| format!("{cpu:.2}")).collect();
     println!(
-        "{level} | {:.0} | {:.2} | {:.2} | {:.2} | {:.1} | {:.2}",
+        "{level} | {:.0} | {:.2} | {:.2} | {:.2} | {} | {:.1} | {:.2}",
         figure.turns_per_second,
         figure.p50,
         figure.p99,
-        figure.cpu,
+        figure.cpu.iter().sum::<f64>(),
+        each.join(" "),
         figure.wal / 1e3,
         figure.commits
     );
@@ -100,18 +109,18 @@ async fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
     let time = Duration::from_secs(arguments.next().map_or(Ok(8), |n| n.parse())?);
     let rounds: usize = arguments.next().map_or(Ok(3), |n| n.parse())?;
+    let only: Option<usize> = arguments.next().map(|n| n.parse()).transpose()?;
     let binary = std::env::var_os("INSTAR_BIN").map(PathBuf::from).map_or_else(|| fleet::binary("instar"), Ok)?;
 
     let (postgres, nats) = (Postgres::start().await?, Nats::start().await?);
     let database = postgres.create_database().await?;
-    let config = "[worker]\nconcurrency = 512\n".to_owned();
-    let setup = Setup {
-        binary: binary.clone(),
-        database: database.clone(),
-        nats: nats.url().into(),
-        config,
-        model: tool_turn(),
-    };
+    let mock = Mock::start().await?;
+    // One thread each: four services, the database, the broker and the load share few cores.
+    let environment = vec![("TOKIO_WORKER_THREADS", "1".to_owned())];
+    let (config, model_url) = ("[worker]\nconcurrency = 512\n".to_owned(), Some(mock.url().to_owned()));
+    let own = Setup::new(binary.clone(), "", "", tool_turn());
+    let setup = Setup { config, model_url: model_url.clone(), environment, ..own };
+    let setup = Setup { database: database.clone(), nats: nats.url().into(), ..setup };
     let fleet = Fleet::start(setup).await?;
     let store = Store::open(Options::new(&database)).await?;
     let mut roots: Vec<u32> = fleet.nodes.iter().map(|node| node.pid()).collect();
@@ -119,10 +128,12 @@ async fn main() -> Result<()> {
     roots.push(nats.pid().context("no NATS")?);
 
     println!("distributed: best of {rounds} rounds of {} s each", time.as_secs());
-    println!("agents | turns/s | p50 ms | p99 ms | CPU s per 1,000 turns | WAL kB per turn | commits per turn");
-    println!("---:|---:|---:|---:|---:|---:|---:");
-    let everybody = agents(&fleet, LEVELS[2]).await?;
-    for level in LEVELS {
+    println!(
+        "agents | turns/s | p50 ms | p99 ms | CPU s per 1,000 turns | api scheduler worker runner Postgres NATS | WAL kB per turn | commits per turn"
+    );
+    println!("---:|---:|---:|---:|---:|---:|---:|---:");
+    let everybody = agents(&fleet, only.unwrap_or(LEVELS[2])).await?;
+    for level in only.map_or(LEVELS.to_vec(), |only| vec![only]) {
         let mut best: Option<Figure> = None;
         for _ in 0..rounds {
             let figure = measure(&fleet, &everybody[..level], time, &roots, Some(&store)).await?;
@@ -132,19 +143,25 @@ async fn main() -> Result<()> {
         }
         show(level, &best.context("no round")?);
     }
+    if only.is_some() {
+        return Ok(());
+    }
     let memory: Vec<String> =
         fleet.nodes.iter().map(|node| format!("{} {:.0}", node.service, meter::memory_mb(node.pid()))).collect();
     println!("memory MB after that: {}", memory.join(", "));
     pgbench_rate(&postgres).await?;
-    history::first_token(&fleet, &everybody[0]).await?;
+    history::first_token(&fleet, mock.url(), &everybody[0]).await?;
     history::cost(&fleet, &store).await?;
     drop(fleet);
 
-    let embedded = Fleet::embedded(binary, tool_turn()).await?;
+    let own = Setup::new(binary, "", "", tool_turn());
+    let embedded = Fleet::embedded(Setup { model_url, ..own }).await?;
     let roots: Vec<u32> = embedded.nodes.iter().map(|node| node.pid()).collect();
     println!("\nembedded (SQLite, one process): best of {rounds} rounds of {} s each", time.as_secs());
-    println!("agents | turns/s | p50 ms | p99 ms | CPU s per 1,000 turns | WAL kB per turn | commits per turn");
-    println!("---:|---:|---:|---:|---:|---:|---:");
+    println!(
+        "agents | turns/s | p50 ms | p99 ms | CPU s per 1,000 turns | the process | WAL kB per turn | commits per turn"
+    );
+    println!("---:|---:|---:|---:|---:|---:|---:|---:");
     let everybody = agents(&embedded, LEVELS[2]).await?;
     for level in LEVELS {
         let mut best: Option<Figure> = None;

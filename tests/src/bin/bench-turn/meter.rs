@@ -7,8 +7,9 @@ use sea_orm::{ConnectionTrait, DbBackend, Statement};
 use std::collections::HashMap;
 use std::fs;
 
-/// Processor seconds of these processes, their children and children's children, ended ones included.
-pub(crate) fn cpu_seconds(roots: &[u32]) -> Result<f64> {
+/// Processor seconds of each of these processes with its children and children's children, ended ones
+/// included.
+pub(crate) fn cpu_seconds(roots: &[u32]) -> Result<Vec<f64>> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     let mut ticks: HashMap<u32, (u64, u64)> = HashMap::new();
     for entry in fs::read_dir("/proc")?.flatten() {
@@ -20,15 +21,17 @@ pub(crate) fn cpu_seconds(roots: &[u32]) -> Result<f64> {
         children.entry(number(1) as u32).or_default().push(pid);
         ticks.insert(pid, (number(11) + number(12), number(13) + number(14)));
     }
-    let mut total = 0;
-    let mut open: Vec<u32> = roots.to_vec();
-    while let Some(pid) = open.pop() {
-        let (own, reaped) = ticks.get(&pid).copied().unwrap_or_default();
-        total += own + reaped;
-        open.extend(children.get(&pid).into_iter().flatten());
-    }
-    // Linux counts in hundredths.
-    Ok(total as f64 / 100.0)
+    let total = |root: &u32| {
+        let (mut total, mut open) = (0, vec![*root]);
+        while let Some(pid) = open.pop() {
+            let (own, reaped) = ticks.get(&pid).copied().unwrap_or_default();
+            total += own + reaped;
+            open.extend(children.get(&pid).into_iter().flatten());
+        }
+        // Linux counts in hundredths.
+        total as f64 / 100.0
+    };
+    Ok(roots.iter().map(total).collect())
 }
 
 /// Resident memory, megabytes.

@@ -1,8 +1,11 @@
 //! The writer on PostgreSQL: one statement, one round trip and one transaction per batch.
 //!
 //! All writers of a session queue up on its row, in the order of ids, so that they cannot
-//! deadlock. `one` is the statement for a single commit, `many` the one for a batch.
+//! deadlock. `many` is the statement for any commits; `bold`, and `one` for a single commit, are what is tried
+//! first.
 
+mod bold;
+mod group;
 mod many;
 mod one;
 
@@ -10,7 +13,7 @@ use super::{Failure, Mode, Verdict};
 use crate::commit::{Op, Sealed};
 use crate::error::StoreError;
 use chrono::{DateTime, Utc};
-use many::Part;
+use group::Part;
 use sea_orm::sqlx::postgres::{PgArguments, PgConnectOptions, PgRow};
 use sea_orm::sqlx::{self, Arguments, AssertSqlSafe, ConnectOptions, PgConnection, Row};
 use std::collections::HashMap;
@@ -23,8 +26,8 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// How far back an ambiguous commit is looked for: it was made moments ago.
 const READ_BACK_RUNES: i64 = 10_000;
 
-/// What statements differ by: tables, operations and columns.
-type Shape = Vec<(Part, Vec<&'static str>)>;
+/// What statements differ by: whether they begin sessions, and tables, operations, columns, counters.
+type Shape = (bool, Vec<(Part, Vec<&'static str>, bool)>);
 
 pub(crate) struct Engine {
     options: PgConnectOptions,
@@ -34,6 +37,7 @@ pub(crate) struct Engine {
     /// belong to somebody else by now.
     backend: Option<(i32, DateTime<Utc>)>,
     statements: HashMap<Shape, Arc<str>>,
+    bold_statements: HashMap<Shape, Arc<str>>,
 }
 
 impl Engine {
@@ -55,7 +59,14 @@ impl Engine {
                 ("client_connection_check_interval", "5s"),
             ])
             .statement_cache_capacity(512);
-        Engine { options, round_trip_max, connection: None, backend: None, statements: HashMap::new() }
+        Engine {
+            options,
+            round_trip_max,
+            connection: None,
+            backend: None,
+            statements: HashMap::new(),
+            bold_statements: HashMap::new(),
+        }
     }
 
     async fn connection(&mut self) -> Result<&mut PgConnection, Failure> {
@@ -65,26 +76,48 @@ impl Engine {
         self.connection.as_mut().ok_or_else(|| Failure::Down("no connection".into()))
     }
 
-    async fn one(&mut self, commit: &Sealed) -> Result<Vec<Verdict>, Failure> {
+    /// `None`: something was not as expected, and nothing was written.
+    async fn one(&mut self, commit: &Sealed) -> Result<Option<Vec<Verdict>>, Failure> {
         let (sql, arguments) = one::statement(commit).map_err(not_sent)?;
         let rows = self.fetch(sql.into(), arguments).await?;
-        one::verdict(commit, &rows).map(|verdict| vec![verdict]).map_err(classify)
+        Ok(one::verdict(commit, &rows).map_err(classify)?.map(|verdict| vec![verdict]))
+    }
+
+    async fn bold(&mut self, batch: &[&Sealed]) -> Result<Option<Vec<Verdict>>, Failure> {
+        if let [commit] = batch
+            && one::fits(commit)
+        {
+            return self.one(commit).await;
+        }
+        let (groups, sessions) = (group::group(batch), bold::Sessions::of(batch));
+        let shape = (false, groups.iter().map(|g| (g.part, g.columns.clone(), g.adds)).collect());
+        let sql = self.bold_statements.entry(shape).or_insert_with(|| bold::statement(&groups).into()).clone();
+        let arguments = bold::arguments(batch, &groups, &sessions).map_err(not_sent)?;
+        let rows = self.fetch(sql, arguments).await?;
+        bold::verdicts(&groups, &sessions, &rows).map(Some).map_err(classify)
     }
 
     async fn many(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
-        let groups = many::group(batch);
-        let shape = groups.iter().map(|g| (g.part, g.columns.clone())).collect();
-        let sql = self.statements.entry(shape).or_insert_with(|| many::statement(&groups).into()).clone();
+        let groups = group::group(batch);
+        // Those that begin a session are not mixed with others.
+        let fresh = batch.iter().all(|commit| commit.fresh);
+        let shape = (fresh, groups.iter().map(|g| (g.part, g.columns.clone(), g.adds)).collect());
+        let sql = self.statements.entry(shape).or_insert_with(|| many::statement(&groups, fresh).into()).clone();
         let arguments = many::arguments(batch, &groups).map_err(not_sent)?;
         let rows = self.fetch(sql, arguments).await?;
         many::verdicts(batch, &groups, &rows).map_err(classify)
     }
 
     async fn plain(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
-        match batch {
-            [commit] if one::fits(commit) => self.one(commit).await,
-            _ => self.many(batch).await,
+        if batch.iter().all(|commit| bold::fits(commit)) {
+            match self.bold(batch).await {
+                Ok(Some(verdicts)) => return Ok(verdicts),
+                // Refused as a whole: who is to blame is found by looking.
+                Ok(None) | Err(Failure::Refused(_)) => {}
+                Err(failure) => return Err(failure),
+            }
         }
+        self.many(batch).await
     }
 
     /// With the sessions locked before the statement begins, its snapshot cannot be old.
@@ -95,7 +128,7 @@ impl Engine {
         arguments.add(sessions).map_err(not_sent)?;
         let lock = "SELECT 1 FROM sessions WHERE id = ANY($1) ORDER BY id FOR UPDATE";
         let done = match self.fetch(lock.into(), arguments).await {
-            Ok(_) => self.plain(batch).await,
+            Ok(_) => self.many(batch).await,
             Err(failure) => Err(failure),
         };
         match done {

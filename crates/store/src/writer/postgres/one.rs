@@ -1,13 +1,12 @@
-//! The statement for a single commit: the same answers as for many, without the set-wise detours.
+//! The statement for a single commit, without the set-wise detours. It takes for granted that its
+//! expectations hold, see [`bold`](super::bold).
 //!
-//! The session's row is updated only if all expectations hold and its number is still the one
-//! that the statement's snapshot shows; every other write hangs on that update. Parameters are
-//! given in the order of the text, so that text and arguments are made in one pass.
+//! Every write hangs on the update of the session's row, which comes first. Parameters are given in the order
+//! of the text, so that text and arguments are made in one pass.
 
 use super::Verdict;
-use super::many::is_sessions;
-use crate::commit::{Found, Op, Sealed, Write};
-use crate::entity::session;
+use super::bold::{self, MISMATCH};
+use crate::commit::{Op, Sealed, Write};
 use instar_core::rune::Moved;
 use sea_orm::Value;
 use sea_orm::sqlx::error::BoxDynError;
@@ -20,13 +19,8 @@ use std::fmt::Write as _;
 const WRITES_MAX: usize = 6;
 const RUNES_MAX: usize = 6;
 
-/// Tags of the answer's rows that are not about a write.
-const LANDED: i32 = -1;
-const SESSION: i32 = -2;
-const COUNTER: i32 = 1_000;
-
 pub(super) fn fits(commit: &Sealed) -> bool {
-    commit.writes.len() <= WRITES_MAX && commit.runes.len() <= RUNES_MAX
+    commit.writes.len() <= WRITES_MAX && commit.runes.len() <= RUNES_MAX && bold::fits(commit)
 }
 
 #[derive(Default)]
@@ -76,99 +70,39 @@ impl Text {
 pub(super) fn statement(commit: &Sealed) -> Result<(String, PgArguments), BoxDynError> {
     let mut t = Text::default();
     t.sql.reserve(2_048);
-    t.push("WITH ");
-    let mut good = String::from("true");
+    let n = commit.runes.len();
+    let _ = write!(t.sql, "WITH h AS (UPDATE sessions s SET head_seq = s.head_seq + {n}, updated_at = ");
+    t.bind(commit.at)?;
+    t.push(" WHERE s.id = ");
+    t.bind(commit.session.uuid())?;
+    let _ = write!(t.sql, " RETURNING s.head_seq - {n} AS base)");
     for (k, write) in commit.writes.iter().enumerate() {
-        if !matches!(write.op, Op::Insert { .. }) {
-            expect(&mut t, k, commit, write)?;
-            let _ = write!(good, " AND coalesce((SELECT ok FROM l{k}), false)");
-        }
-    }
-    head(&mut t, commit, &good)?;
-    for (k, write) in commit.writes.iter().enumerate() {
-        apply(&mut t, k, write, commit.runes.len())?;
+        apply(&mut t, k, commit, write)?;
     }
     runes(&mut t, commit)?;
-    let _ = write!(
-        t.sql,
-        "\nSELECT {LANDED} AS tag, '' AS g0, '' AS g1, 0::int8 AS epoch, h.base AS n, true AS ok FROM h\n\
-         UNION ALL SELECT {SESSION}, '', '', 0, 0, true FROM sessions s WHERE NOT EXISTS (SELECT 1 FROM h) AND s.id = "
-    );
-    t.bind(commit.session.uuid())?;
-    for (k, write) in commit.writes.iter().enumerate() {
-        match &write.op {
-            Op::Insert { .. } => {}
-            Op::Update { add, .. } if *add != 0 => {
-                let _ = write!(t.sql, "\nUNION ALL SELECT {COUNTER} + {k}, '', '', 0, n, true FROM u{k}");
-                lost(&mut t, k);
-            }
-            _ => lost(&mut t, k),
-        }
+    t.push("\nSELECT h.base, CASE WHEN true");
+    for (k, _) in updates(commit) {
+        let _ = write!(t.sql, " AND EXISTS (SELECT 1 FROM u{k})");
     }
+    let _ = write!(t.sql, " THEN true ELSE ('{MISMATCH}' || h.base)::bool END AS good");
+    for (k, _) in updates(commit).filter(|(_, add)| *add != 0) {
+        let _ = write!(t.sql, ", (SELECT n FROM u{k}) AS n{k}");
+    }
+    t.push(" FROM h");
     Ok((t.sql, t.arguments))
 }
 
-fn lost(t: &mut Text, k: usize) {
-    let _ = write!(
-        t.sql,
-        "\nUNION ALL SELECT {k}, g0, g1, epoch, version, ok FROM l{k} WHERE NOT EXISTS (SELECT 1 FROM h)"
-    );
+/// Position and addition of each change.
+fn updates(commit: &Sealed) -> impl Iterator<Item = (usize, i64)> {
+    commit.writes.iter().enumerate().filter_map(|(k, write)| match write.op {
+        Op::Update { add, .. } => Some((k, add)),
+        _ => None,
+    })
 }
 
-fn expect(t: &mut Text, k: usize, commit: &Sealed, write: &Write) -> Result<(), BoxDynError> {
-    let table = write.table;
-    let column = |slot: usize| table.machines.get(slot).map_or("''".to_owned(), |(_, column)| format!("t.{column}"));
-    let epoch = if table.has_epoch() { "t.epoch" } else { "0::int8" };
-    let (g0, g1) = (column(0), column(1));
-    let _ = write!(t.sql, "l{k} AS MATERIALIZED (SELECT {g0} AS g0, {g1} AS g1, {epoch} AS epoch, t.version, true");
-    for (slot, state) in write.expect.states.iter().enumerate().filter(|(_, state)| !state.is_empty()) {
-        let _ = write!(t.sql, " AND {} = ", column(slot));
-        t.bind(*state)?;
-    }
-    for (name, wanted) in [("t.epoch", write.expect.epoch), ("t.version", write.expect.version)] {
-        if let Some(wanted) = wanted {
-            let _ = write!(t.sql, " AND {name} = ");
-            t.bind(wanted)?;
-        }
-    }
-    let _ = write!(t.sql, " AS ok FROM {} t WHERE t.id = ", table.name);
-    t.bind(write.id)?;
-    t.push(if is_sessions(table) { " AND t.id = " } else { " AND t.session_id = " });
-    t.bind(commit.session.uuid())?;
-    t.push("),\n");
-    Ok(())
-}
-
-/// The session's number; a change of the session's own row goes with it, since a row changes
-/// once per statement.
-fn head(t: &mut Text, commit: &Sealed, good: &str) -> Result<(), BoxDynError> {
-    if commit.fresh {
-        let _ = write!(t.sql, "h AS MATERIALIZED (SELECT 0::int8 AS base WHERE {good})");
-        return Ok(());
-    }
-    t.push("h AS (UPDATE sessions s SET ");
-    let own = commit.writes.iter().find(|w| is_sessions(w.table) && w.id == commit.session.uuid());
-    if let Some(Write { op: Op::Update { set, .. }, .. }) = own {
-        let others: Vec<_> = set.iter().filter(|(name, _)| *name != "updated_at").cloned().collect();
-        t.columns(&others)?;
-        t.push("version = s.version + 1, ");
-    }
-    t.push("updated_at = ");
-    t.bind(commit.at)?;
-    let n = commit.runes.len();
-    let _ = write!(t.sql, ", head_seq = s.head_seq + {n} WHERE {good} AND s.id = ");
-    t.bind(commit.session.uuid())?;
-    t.push(" AND s.head_seq = (SELECT head_seq FROM sessions WHERE id = ");
-    t.bind(commit.session.uuid())?;
-    let _ = write!(t.sql, ") RETURNING s.head_seq - {n} AS base)");
-    Ok(())
-}
-
-fn apply(t: &mut Text, k: usize, write: &Write, runes: usize) -> Result<(), BoxDynError> {
+fn apply(t: &mut Text, k: usize, commit: &Sealed, write: &Write) -> Result<(), BoxDynError> {
     let name = write.table.name;
     match &write.op {
-        Op::Check => {}
-        Op::Update { .. } if is_sessions(write.table) => {}
         Op::Update { set, add } => {
             let _ = write!(t.sql, ",\nu{k} AS (UPDATE {name} t SET ");
             t.columns(set)?;
@@ -180,37 +114,35 @@ fn apply(t: &mut Text, k: usize, write: &Write, runes: usize) -> Result<(), BoxD
             }
             t.push(" FROM h WHERE t.id = ");
             t.bind(write.id)?;
-            if let Some(counter) = counter {
-                let _ = write!(t.sql, " RETURNING t.{counter} AS n");
+            t.push(" AND t.session_id = ");
+            t.bind(commit.session.uuid())?;
+            for ((_, column), state) in write.table.machines.iter().zip(write.expect.states) {
+                if !state.is_empty() {
+                    let _ = write!(t.sql, " AND t.{column} = ");
+                    t.bind(state)?;
+                }
             }
-            t.push(")");
+            for (name, wanted) in [("t.epoch", write.expect.epoch), ("t.version", write.expect.version)] {
+                if let Some(wanted) = wanted {
+                    let _ = write!(t.sql, " AND {name} = ");
+                    t.bind(wanted)?;
+                }
+            }
+            let told = counter.map_or("1".to_owned(), |counter| format!("t.{counter}"));
+            let _ = write!(t.sql, " RETURNING {told} AS n)");
         }
         Op::Insert { values } => {
             let names: Vec<&str> = values.iter().map(|(name, _)| *name).collect();
             let _ = write!(t.sql, ",\ni{k} AS (INSERT INTO {name} ({}) SELECT ", names.join(", "));
-            insert(t, write, values, runes)?;
+            for (at, (_, value)) in values.iter().enumerate() {
+                if at > 0 {
+                    t.push(", ");
+                }
+                t.value(value)?;
+            }
             t.push(" FROM h)");
         }
-        Op::Delete => {
-            let _ = write!(t.sql, ",\nd{k} AS (DELETE FROM {name} t USING h WHERE t.id = ");
-            t.bind(write.id)?;
-            t.push(")");
-        }
-    }
-    Ok(())
-}
-
-fn insert(t: &mut Text, write: &Write, values: &[(&'static str, Value)], runes: usize) -> Result<(), BoxDynError> {
-    for (at, (name, value)) in values.iter().enumerate() {
-        if at > 0 {
-            t.push(", ");
-        }
-        if is_sessions(write.table) && *name == "head_seq" {
-            // A new session starts at the number of this commit's last rune.
-            let _ = write!(t.sql, "{runes}");
-        } else {
-            t.value(value)?;
-        }
+        Op::Check | Op::Delete => return Err("it takes nothing for granted".into()),
     }
     Ok(())
 }
@@ -260,41 +192,14 @@ fn runes(t: &mut Text, commit: &Sealed) -> Result<(), BoxDynError> {
     Ok(())
 }
 
-pub(super) fn verdict(commit: &Sealed, rows: &[PgRow]) -> Result<Verdict, sqlx::Error> {
-    let mut base = None;
-    let mut session_exists = false;
+/// `None` if its session is not there.
+pub(super) fn verdict(commit: &Sealed, rows: &[PgRow]) -> Result<Option<Verdict>, sqlx::Error> {
+    let Some(row) = rows.first() else { return Ok(None) };
     let mut counters = Vec::new();
-    let mut seen = vec![false; commit.writes.len()];
-    let mut found = Vec::new();
-    for row in rows {
-        let tag: i32 = row.try_get("tag")?;
-        let n: i64 = row.try_get("n")?;
-        match tag {
-            LANDED => base = Some(n),
-            SESSION => session_exists = true,
-            tag if tag >= COUNTER => counters.push((commit.writes[(tag - COUNTER) as usize].id, n)),
-            tag => {
-                let write = &commit.writes[tag as usize];
-                seen[tag as usize] = true;
-                if !row.try_get::<bool, _>("ok")? {
-                    let states = [row.try_get::<String, _>("g0")?, row.try_get::<String, _>("g1")?];
-                    let states = states.into_iter().take(write.table.machines.len()).collect();
-                    let epoch = row.try_get("epoch")?;
-                    found.push(Found { table: write.table.name, id: write.id, states, epoch, version: n });
-                }
-            }
+    for (k, add) in updates(commit) {
+        if add != 0 {
+            counters.push((commit.writes[k].id, row.try_get(format!("n{k}").as_str())?));
         }
     }
-    if let Some(base) = base {
-        return Ok(Verdict::Moved { base, counters });
-    }
-    if !session_exists && !commit.fresh {
-        return Ok(Verdict::Absent { table: session::TABLE.name, id: commit.session.uuid() });
-    }
-    let absent = commit.writes.iter().zip(seen).find(|(w, seen)| !seen && !matches!(w.op, Op::Insert { .. }));
-    Ok(match absent {
-        Some((write, _)) => Verdict::Absent { table: write.table.name, id: write.id },
-        None if !found.is_empty() => Verdict::Found(found),
-        None => Verdict::Stale,
-    })
+    Ok(Some(Verdict::Moved { base: row.try_get("base")?, counters }))
 }
