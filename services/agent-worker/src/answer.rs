@@ -1,10 +1,10 @@
 //! What the provider said becomes a commit: calls to make, an end, or a reason to wait.
 
 use crate::held::{Held, control};
-use crate::judge;
 use crate::stream::{Said, usage};
 use crate::turn::{Ending, end, look};
 use crate::worker::Worker;
+use crate::{judge, unwritten};
 use anyhow::Result;
 use chrono::{DateTime, Duration, Utc};
 use instar_bus::message::Call;
@@ -27,6 +27,10 @@ pub(crate) enum Next {
 }
 
 pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Result<Next> {
+    // Only a whole answer goes into one commit with what it answers.
+    if !matches!(said, Said::Whole(_) | Said::Lost) && !unwritten::write(worker, held).await? {
+        return Ok(Next::Over);
+    }
     match said {
         Said::Lost => {}
         Said::Whole(response) if response.tool_calls.is_empty() => {
@@ -80,10 +84,21 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
         response.tool_calls.iter().map(|call| judge::judge(&worker.tools, &held.agent, call, wait)).collect();
     let spoken = spoken(response);
     loop {
-        let turn = held.turn.clone();
-        let answer = worker.hub.insist(&worker.lost, || flow::calls(&turn, worker.id, &spoken, asked.clone())).await;
+        let build = || {
+            let calls = flow::calls(&held.turn, worker.id, &spoken, asked.clone())?;
+            held.after_unwritten(worker.id, calls)
+        };
+        let answer = worker.hub.insist(&worker.lost, build).await;
         match answer {
-            Ok(Answer::Moved(_)) => break,
+            Ok(Answer::Moved(_)) => {
+                held.written_together(false);
+                break;
+            }
+            Ok(_) if held.unwritten.is_some() => {
+                if !unwritten::write(worker, held).await? {
+                    return Ok(());
+                }
+            }
             Ok(_) => {
                 if let Overtaken::Over = overtaken(worker, held, &spoken).await? {
                     return Ok(());

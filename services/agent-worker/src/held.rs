@@ -4,6 +4,7 @@
 //! instead of being read again. Where somebody did (a control, a message), the version says so.
 
 use crate::control::Flight;
+use crate::unwritten::Unwritten;
 use instar_core::id::{AgentId, SessionId, TurnId, WorkerId};
 use instar_model::{EventStream, ModelError};
 use instar_runtime::telemetry::{self, LinkKind};
@@ -22,8 +23,10 @@ pub(crate) struct Held {
     /// What was said, in order; of this turn and before.
     pub(crate) transcript: Vec<message::Model>,
     pub(crate) calls: Vec<tool_call::Model>,
-    /// A provider call that was begun beside the commit that records it.
+    /// A provider call that was begun before the commit that records it has landed.
     pub(crate) opening: Option<Opening>,
+    /// That commit, as long as it is not on its way.
+    pub(crate) unwritten: Option<Unwritten>,
     /// The span of the provider call under way, until its answer is whole.
     pub(crate) chat: tracing::Span,
     segment: tracing::Span,
@@ -53,6 +56,7 @@ impl Held {
             transcript,
             calls,
             opening: None,
+            unwritten: None,
             chat: tracing::Span::none(),
             segment: tracing::Span::none(),
             waiting,
@@ -78,6 +82,7 @@ impl Held {
             transcript,
             calls,
             opening: None,
+            unwritten: None,
             chat: tracing::Span::none(),
             segment: tracing::Span::none(),
             waiting,
@@ -108,6 +113,7 @@ impl Held {
             transcript: std::mem::take(&mut self.transcript),
             calls: std::mem::take(&mut self.calls),
             opening: None,
+            unwritten: None,
             chat: tracing::Span::none(),
             segment: tracing::Span::none(),
             waiting: self.waiting,

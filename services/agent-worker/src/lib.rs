@@ -11,6 +11,7 @@ mod judge;
 mod stream;
 mod take;
 mod turn;
+mod unwritten;
 mod warm;
 mod worker;
 

@@ -3,7 +3,7 @@
 
 use crate::held::{Held, Opening, control};
 use crate::worker::Worker;
-use crate::{compose, judge};
+use crate::{compose, judge, unwritten};
 use chrono::Utc;
 use futures::stream::Fuse;
 use futures::{FutureExt, StreamExt};
@@ -40,7 +40,7 @@ pub(crate) enum Said {
     Drained {
         partial: Spoken,
     },
-    /// The lease is gone.
+    /// The lease is gone, or the turn is somebody else's.
     Lost,
 }
 
@@ -89,6 +89,7 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
         Ending::Failed(error) => Said::Failed { error, partial: partial(&heard) },
         Ending::Late => Said::Late { partial: partial(&heard) },
         Ending::Drained => Said::Drained { partial: partial(&heard) },
+        Ending::Gone => Said::Lost,
     }
 }
 
@@ -130,6 +131,8 @@ enum Ending {
     Failed(ModelError),
     Late,
     Drained,
+    /// The turn is not ours.
+    Gone,
 }
 
 pub(crate) fn usage(usage: Option<instar_model::Usage>) -> Usage {
@@ -151,6 +154,7 @@ impl Listening<'_> {
         let mut stream: Option<Fuse<EventStream>> = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.reset();
+        let soon = Instant::now() + unwritten::SOON;
         loop {
             let forced = self.asked.and_then(|(_, at)| at);
             let next = tokio::select! {
@@ -165,10 +169,17 @@ impl Listening<'_> {
                     Err(error) => return Ending::Failed(ModelError::permanent(format!("the call failed: {error}"))),
                 },
                 next = next_of(&mut stream), if stream.is_some() => next,
-                () = told(self.held) => {
-                    self.look().await;
-                    continue;
-                }
+                () = told(self.held) => match self.write().await {
+                    Some(ending) => return ending,
+                    None => {
+                        self.look().await;
+                        continue;
+                    }
+                },
+                () = sleep_until(soon), if self.held.unwritten.is_some() => match self.write().await {
+                    Some(ending) => return ending,
+                    None => continue,
+                },
                 _ = look.tick() => {
                     self.look().await;
                     continue;
@@ -191,6 +202,17 @@ impl Listening<'_> {
                     Ok(true) => {}
                     Err(error) => return Ending::Failed(error),
                 },
+            }
+        }
+    }
+
+    /// Writes what records the call, if that is not written; an ending if the turn is not ours.
+    async fn write(&mut self) -> Option<Ending> {
+        match unwritten::write(self.worker, self.held).await {
+            Ok(true) => None,
+            Ok(false) => Some(Ending::Gone),
+            Err(error) => {
+                Some(Ending::Failed(ModelError::permanent(format!("the turn could not be recorded: {error}"))))
             }
         }
     }
@@ -268,7 +290,7 @@ impl Listening<'_> {
         self.keeping.due = Instant::now() + every;
         let busy = self.keeping.task.as_ref().is_some_and(|task| !task.is_finished());
         let text = self.heard.text();
-        if busy || text.len() <= self.keeping.kept {
+        if busy || text.len() <= self.keeping.kept || self.held.unwritten.is_some() {
             return;
         }
         self.reap();

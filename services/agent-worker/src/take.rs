@@ -2,6 +2,7 @@
 
 use crate::control::Flight;
 use crate::held::{Held, control};
+use crate::unwritten::Unwritten;
 use crate::worker::Worker;
 use crate::{stream, turn};
 use anyhow::{Context, Result};
@@ -141,12 +142,17 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let waiting = held.transcript.iter().filter(|m| m.turn_id.is_none()).take(room);
     let waiting: Vec<MessageId> = waiting.map(|m| MessageId::from(m.id)).collect();
     let deadline = Duration::milliseconds(worker.config.turn_deadline_ms as i64);
-    let commit = flow::claim(&held.agent, &held.turn, &waiting, worker.id, deadline)?;
-    // An owner under a valid lease may begin the provider call while the commit that records it is on
-    // its way, since a provider call can be repeated.
+    // An owner under a valid lease may begin the provider call before the commit that records it has
+    // landed, since a provider call can be repeated.
     let warm = held.agent.owner == Some(worker.id.uuid()) && waiting.is_empty();
-    held.opening = warm.then(|| stream::open(worker, &mut held));
-    let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
+    if warm {
+        held.opening = Some(stream::open(worker, &mut held));
+        let (agent, turn) = (held.agent.clone(), held.turn.clone());
+        held.unwritten = Some(Unwritten::Claim { agent, turn, deadline });
+    } else {
+        let commit = flow::claim(&held.agent, &held.turn, &waiting, worker.id, deadline)?;
+        let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
+    }
     metrics::counter!("instar.turns", "status" => "claimed").increment(1);
     let queued_for = Utc::now() - held.turn.created_at;
     metrics::histogram!("instar.turn.schedule_to_start.duration").record(queued_for.as_seconds_f64().max(0.0));
@@ -231,9 +237,13 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     }
     let waited = waited(&held);
     let ours = held.agent.owner == Some(worker.id.uuid());
-    let commit = flow::resume(&held.turn, (!ours).then_some(&held.agent), worker.id, waited)?;
-    held.opening = ours.then(|| stream::open(worker, &mut held));
-    let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
+    if ours {
+        held.opening = Some(stream::open(worker, &mut held));
+        held.unwritten = Some(Unwritten::Resume { turn: held.turn.clone(), waited });
+    } else {
+        let commit = flow::resume(&held.turn, Some(&held.agent), worker.id, waited)?;
+        let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
+    }
     held.resumed(worker.id.uuid(), !ours, waited);
     Ok(Some(held))
 }

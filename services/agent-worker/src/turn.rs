@@ -3,6 +3,7 @@
 use crate::answer::{self, Next};
 use crate::held::{Held, control, is_kill};
 use crate::stream;
+use crate::unwritten;
 use crate::worker::Worker;
 use anyhow::Result;
 use futures::FutureExt;
@@ -63,6 +64,10 @@ pub(crate) enum Ending {
 /// left alone.
 pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) -> Result<()> {
     let mut waiting: Vec<MessageId> = Vec::new();
+    let whole = matches!(ending, Ending::Complete(_));
+    if !whole && !unwritten::write(worker, held).await? {
+        return Ok(());
+    }
     if held.waiting {
         match look(worker, held).await {
             Some(found) => waiting = found,
@@ -74,10 +79,11 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
         let build = || {
             let (commit, turn) = build(worker, held, &ending, &waiting)?;
             next = turn;
-            Ok::<_, flow::FlowError>(commit)
+            held.after_unwritten(worker.id, commit)
         };
         match worker.hub.insist(&worker.lost, build).await {
             Ok(Answer::Moved(_)) => {
+                held.written_together(true);
                 held.flight = None;
                 over(worker, held, &ending, next);
                 if let (Ending::Complete(spoken), None, true) = (&ending, next, waiting.is_empty()) {
@@ -86,6 +92,12 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
                     worker.warm.rest(held.take(), worker.config.history_messages_max as usize);
                 }
                 return Ok(());
+            }
+            Ok(_) if held.unwritten.is_some() => {
+                if !unwritten::write(worker, held).await? {
+                    return Ok(());
+                }
+                continue;
             }
             Ok(_) => {}
             Err(Insisted::Ended) => return Ok(()),

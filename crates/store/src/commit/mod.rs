@@ -207,6 +207,32 @@ impl Commit {
         self
     }
 
+    /// This commit and a later one of the same writer that was worked out from what this one leaves behind:
+    /// both land together or not at all. What the later one expects of rows that this one writes is true by
+    /// then, but for their states, which must chain up.
+    pub fn then(mut self, later: Commit) -> Commit {
+        let same = self.session == later.session && self.actor == later.actor && self.epoch == later.epoch;
+        if !same || self.fresh || later.fresh {
+            self.misuse = Some("two commits of different writers, sessions or epochs cannot land as one".into());
+        }
+        self.misuse = self.misuse.take().or(later.misuse);
+        for mut write in later.writes {
+            let row = |w: &&mut Write| std::ptr::eq(w.table, write.table) && w.id == write.id;
+            match self.writes.iter_mut().find(row) {
+                Some(earlier) => {
+                    (write.expect.epoch, write.expect.version) = (None, None);
+                    self.misuse = earlier.merge(write).err().or(self.misuse.take());
+                }
+                None => self.writes.push(write),
+            }
+        }
+        let before = self.drafts.len();
+        self.drafts.extend(later.drafts);
+        self.owed.extend(later.owed.into_iter().map(|(entity, mv, at)| (entity, mv, at + before)));
+        self.at = later.at;
+        self
+    }
+
     fn owe(&mut self, entity: Entity, mv: &Move) {
         self.owed.push((entity, *mv, self.drafts.len()));
     }

@@ -49,7 +49,7 @@ impl<'a> Mixture<'a> {
 
     /// One that begins a session or writes its row has a statement of its own kind.
     fn can_mix(&self, c: &Sealed) -> bool {
-        let own = c.writes.iter().any(|w| w.id == c.session.uuid() && w.changes());
+        let own = c.writes.iter().any(|w| std::ptr::eq(w.table, &*session::TABLE) && w.changes());
         !c.fresh && !own && self.came.get(&c.shape).is_some_and(|n| *n >= COMMON)
     }
 

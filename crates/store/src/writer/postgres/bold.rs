@@ -9,7 +9,7 @@
 
 use super::Verdict;
 use super::group::{self, Group, Params, Part, RUNE, is_sessions, typed};
-use crate::commit::{Op, Sealed};
+use crate::commit::{Op, Sealed, Write};
 use sea_orm::sqlx::error::BoxDynError;
 use sea_orm::sqlx::postgres::{PgArguments, PgRow};
 use sea_orm::sqlx::{self, Arguments, Row};
@@ -20,46 +20,63 @@ use uuid::Uuid;
 /// What the server's log says of a batch that was too bold.
 pub(super) const MISMATCH: &str = "instar: a row was not as expected, the batch is looked at again; base ";
 
-/// Only changes and new rows: what is merely looked at, or removed, is looked at first.
+/// Only changes and new rows, and a state that the session must be in: whatever else is merely looked at, or
+/// removed, is looked at first.
 pub(super) fn fits(commit: &Sealed) -> bool {
-    let bold = |op: &Op| matches!(op, Op::Update { .. } | Op::Insert { .. });
-    !commit.fresh && commit.writes.iter().all(|w| bold(&w.op) && !is_sessions(w.table))
+    let bold = |w: &Write| match (&w.op, is_sessions(w.table)) {
+        (Op::Update { .. } | Op::Insert { .. }, sessions) => !sessions,
+        (Op::Check, true) => w.id == commit.session.uuid() && w.expect.epoch.is_none() && w.expect.version.is_none(),
+        _ => false,
+    };
+    !commit.fresh && commit.writes.iter().all(bold)
+}
+
+/// The state that the commit's session must be in; empty where any will do.
+pub(super) fn session_state(commit: &Sealed) -> &'static str {
+    commit.writes.iter().find(|w| is_sessions(w.table)).map_or("", |w| w.expect.states[0])
 }
 
 /// The sessions of a batch in order, each with the number of its runes, and where each commit's begin.
 pub(super) struct Sessions {
     ids: Vec<Uuid>,
     runes: Vec<i32>,
+    states: Vec<&'static str>,
     /// Per commit: position of its session, counted from one, and runes of that session before its own.
     places: Vec<(i32, i32)>,
 }
 
 impl Sessions {
-    pub(super) fn of(batch: &[&Sealed]) -> Sessions {
-        let mut totals: BTreeMap<Uuid, i32> = BTreeMap::new();
-        let before = |c: &&Sealed| {
-            let total = totals.entry(c.session.uuid()).or_default();
-            let before = *total;
-            *total += c.runes.len() as i32;
-            before
-        };
-        let before: Vec<i32> = batch.iter().map(before).collect();
-        let ids: Vec<Uuid> = totals.keys().copied().collect();
+    /// `None` if two commits want one session in different states.
+    pub(super) fn of(batch: &[&Sealed]) -> Option<Sessions> {
+        let mut sessions: BTreeMap<Uuid, (i32, &'static str)> = BTreeMap::new();
+        let mut before = Vec::with_capacity(batch.len());
+        for commit in batch {
+            let (runes, state) = sessions.entry(commit.session.uuid()).or_default();
+            before.push(*runes);
+            *runes += commit.runes.len() as i32;
+            match session_state(commit) {
+                "" => {}
+                wanted if state.is_empty() || *state == wanted => *state = wanted,
+                _ => return None,
+            }
+        }
+        let ids: Vec<Uuid> = sessions.keys().copied().collect();
         let place = |c: &&Sealed| ids.binary_search(&c.session.uuid()).map_or(0, |at| at as i32 + 1);
         let places = batch.iter().map(place).zip(before).collect();
-        Sessions { runes: totals.into_values().collect(), ids, places }
+        let (runes, states) = sessions.into_values().unzip();
+        Some(Sessions { ids, runes, states, places })
     }
 }
 
 pub(super) fn statement(groups: &[Group<'_>]) -> String {
     let mut p = Params::default();
     let mut sql = String::with_capacity(4_096);
-    let sessions = p.unnest(&typed(&[("ord", "int4"), ("id", "uuid"), ("n", "int4")]));
+    let sessions = p.unnest(&typed(&[("ord", "int4"), ("id", "uuid"), ("n", "int4"), ("state", "text")]));
     let now = p.next();
     let _ = write!(
         sql,
         "WITH h AS (UPDATE sessions s SET head_seq = s.head_seq + x.n, updated_at = ${now}::timestamptz\n\
-           FROM {sessions} WHERE s.id = x.id RETURNING x.ord, s.head_seq - x.n AS base),\n\
+           FROM {sessions} WHERE s.id = x.id AND (x.state = '' OR s.status = x.state) RETURNING x.ord, s.head_seq - x.n AS base),\n\
          wa AS MATERIALIZED (SELECT array_agg(base ORDER BY ord) AS b, count(*) AS k FROM h)"
     );
     let mut good = format!("wa.k = ${}::int8", p.next());
@@ -75,7 +92,8 @@ pub(super) fn statement(groups: &[Group<'_>]) -> String {
                     }
                 }
             }
-            _ => group::insert(&mut sql, &mut p, k, group, "wa.k >= 0"),
+            Part::Check(_) | Part::Delete(_) => {}
+            Part::Insert(_) => group::insert(&mut sql, &mut p, k, group, "wa.k >= 0"),
         }
     }
     let mut columns = typed(&[("ses", "int4"), ("ord", "int4")]);
@@ -117,6 +135,7 @@ pub(super) fn arguments(
     a.add((1..=sessions.ids.len() as i32).collect::<Vec<i32>>())?;
     a.add(&sessions.ids)?;
     a.add(&sessions.runes)?;
+    a.add(&sessions.states)?;
     a.add(batch.iter().map(|c| c.at).max().unwrap_or_default())?;
     a.add(sessions.ids.len() as i64)?;
     for group in groups {
@@ -125,7 +144,8 @@ pub(super) fn arguments(
                 group::bind_wanted(&mut a, group)?;
                 a.add(group.len() as i64)?;
             }
-            _ => group::bind_insert(&mut a, group)?,
+            Part::Check(_) | Part::Delete(_) => {}
+            Part::Insert(_) => group::bind_insert(&mut a, group)?,
         }
     }
     let runes = || {

@@ -113,7 +113,7 @@ fn check(sql: &mut String, p: &mut Params, k: usize, group: &Group<'_>) {
     let _ = write!(
         sql,
         ",\nl{k} AS MATERIALIZED (SELECT x.idx, x.id, t.id IS NOT NULL AS found, {} AS g0, {} AS g1, {epoch} AS epoch,\n\
-           t.version, coalesce({expected}, false) AS ok{kept}\n\
+           t.version, t.id IS NOT NULL AND coalesce({expected}, false) AS ok{kept}\n\
            FROM {rows} LEFT JOIN {} t ON t.id = x.id AND t.{session} = x.session_id)",
         state(0),
         state(1),
@@ -203,7 +203,15 @@ pub(super) fn verdicts(batch: &[&Sealed], groups: &[Group<'_>], rows: &[PgRow]) 
             tag => {
                 let table = groups[(tag as usize - 2) / 2].table;
                 if !exists {
-                    found[at] = Some(Verdict::Absent { table: table.name, id });
+                    // Of several the one that the commit names first.
+                    let place = |id: Uuid| batch[at].writes.iter().position(|w| w.id == id);
+                    let earlier = match &found[at] {
+                        Some(Verdict::Absent { id: known, .. }) => place(*known) < place(id),
+                        _ => false,
+                    };
+                    if !earlier {
+                        found[at] = Some(Verdict::Absent { table: table.name, id });
+                    }
                     continue;
                 }
                 let states = [row.try_get::<String, _>("g0")?, row.try_get::<String, _>("g1")?];

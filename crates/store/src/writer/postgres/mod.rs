@@ -89,7 +89,8 @@ impl Engine {
         {
             return self.one(commit).await;
         }
-        let (groups, sessions) = (group::group(batch), bold::Sessions::of(batch));
+        let Some(sessions) = bold::Sessions::of(batch) else { return Ok(None) };
+        let groups = group::group(batch);
         let shape = (false, groups.iter().map(|g| (g.part, g.columns.clone(), g.adds)).collect());
         let sql = self.bold_statements.entry(shape).or_insert_with(|| bold::statement(&groups).into()).clone();
         let arguments = bold::arguments(batch, &groups, &sessions).map_err(not_sent)?;

@@ -75,6 +75,11 @@ pub(super) fn statement(commit: &Sealed) -> Result<(String, PgArguments), BoxDyn
     t.bind(commit.at)?;
     t.push(" WHERE s.id = ");
     t.bind(commit.session.uuid())?;
+    let state = bold::session_state(commit);
+    if !state.is_empty() {
+        t.push(" AND s.status = ");
+        t.bind(state)?;
+    }
     let _ = write!(t.sql, " RETURNING s.head_seq - {n} AS base)");
     for (k, write) in commit.writes.iter().enumerate() {
         apply(&mut t, k, commit, write)?;
@@ -142,7 +147,8 @@ fn apply(t: &mut Text, k: usize, commit: &Sealed, write: &Write) -> Result<(), B
             }
             t.push(" FROM h)");
         }
-        Op::Check | Op::Delete => return Err("it takes nothing for granted".into()),
+        // A state of the session is a condition of its update; nothing else is merely looked at here.
+        Op::Check | Op::Delete => {}
     }
     Ok(())
 }

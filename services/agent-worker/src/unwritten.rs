@@ -1,0 +1,79 @@
+//! A claim or a resume that is not written yet.
+//!
+//! An owner under a valid lease may call the provider before the commit that records it. If the answer comes
+//! at once, both are written as one commit; if it does not, the first is written soon. Should the worker
+//! die before that, the turn is as it was, and a sweep finds it.
+
+use crate::held::Held;
+use crate::worker::Worker;
+use anyhow::Result;
+use chrono::Duration;
+use instar_core::id::WorkerId;
+use instar_runtime::Insisted;
+use instar_runtime::flow::{self, FlowError};
+use instar_store::entity::{agent, turn};
+use instar_store::{Answer, Change, Commit};
+use std::time::Duration as Time;
+
+/// How long an answer may take for both to be written as one.
+pub(crate) const SOON: Time = Time::from_millis(20);
+
+/// The rows as they were before it.
+pub(crate) enum Unwritten {
+    Claim { agent: agent::Model, turn: turn::Model, deadline: Duration },
+    Resume { turn: turn::Model, waited: Duration },
+}
+
+impl Unwritten {
+    fn alone(&self, worker: WorkerId) -> Result<Commit, FlowError> {
+        match self {
+            Unwritten::Claim { agent, turn, deadline } => flow::claim(agent, turn, &[], worker, *deadline),
+            Unwritten::Resume { turn, waited } => flow::resume(turn, None, worker, *waited),
+        }
+    }
+
+    /// Before what follows from it, as one commit.
+    fn before(&self, worker: WorkerId, later: Commit) -> Result<Commit, FlowError> {
+        let mut first = self.alone(worker)?;
+        if let Unwritten::Claim { agent, .. } = self {
+            // A message that came in meanwhile has written the agent's row: it must be seen.
+            let seen = Change::entity(&agent::TABLE, instar_core::id::AgentId::from(agent.id)).version(agent.version);
+            first.change(seen);
+        }
+        Ok(first.then(later))
+    }
+
+    fn is_claim(&self) -> bool {
+        matches!(self, Unwritten::Claim { .. })
+    }
+}
+
+impl Held {
+    /// A commit with what is still to be written before it.
+    pub(crate) fn after_unwritten(&self, worker: WorkerId, commit: Commit) -> Result<Commit, FlowError> {
+        match &self.unwritten {
+            Some(first) => first.before(worker, commit),
+            None => Ok(commit),
+        }
+    }
+
+    /// Both landed as one: rows that both write were written once.
+    pub(crate) fn written_together(&mut self, with_agent: bool) {
+        let Some(first) = self.unwritten.take() else { return };
+        self.turn.version -= 1;
+        self.agent.version -= i64::from(with_agent && first.is_claim());
+    }
+}
+
+/// Writes it by itself, if there is one; false if it does not land: the turn is not ours.
+pub(crate) async fn write(worker: &Worker, held: &mut Held) -> Result<bool> {
+    let Some(first) = held.unwritten.take() else { return Ok(true) };
+    match worker.hub.insist(&worker.lost, || first.alone(worker.id)).await {
+        Ok(Answer::Moved(_)) => Ok(true),
+        Ok(_) | Err(Insisted::Ended) => {
+            tracing::info!(turn = %held.turn_id(), "somebody else has the turn");
+            Ok(false)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
