@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Idle agents, and turns that wait for a call. Waiting must cost nothing: what is beyond this is
 /// forgotten, the oldest first.
-const BYTES_MAX: usize = 12 << 20;
+const BYTES_MAX: usize = 8 << 20;
 /// What a row weighs besides its texts.
 const ROW_BYTES: usize = 600;
 
@@ -47,6 +47,8 @@ impl Warm {
         agent.lifecycle = "idle".into();
         let excess = transcript.len().saturating_sub(history);
         transcript.drain(..excess);
+        // What belongs to a provider's blocks and iterations is for the turn that is over.
+        transcript.iter_mut().for_each(|message| message.data = None);
         let bytes = weigh(&agent, &transcript, &[]);
         lock(&self.agents).put(AgentId::from(agent.id), Rested { agent, transcript }, bytes);
     }

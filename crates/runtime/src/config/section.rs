@@ -15,7 +15,7 @@ pub struct DatabaseConfig {
     pub url: Option<Secret>,
     /// Connections for reading; the writer has its own. Default 8.
     pub readers_max: u32,
-    /// Lanes of the transition writer; SQLite always has one. Default 2.
+    /// Lanes of the transition writer; SQLite always has one. Default 1: a second would halve the batches.
     pub writers: u32,
     /// How long a query waits for a connection, ms. Default 3 000.
     pub acquire_timeout_ms: u64,
@@ -156,7 +156,7 @@ pub enum LogFormat {
 
 impl Default for DatabaseConfig {
     fn default() -> Self {
-        Self { url: None, readers_max: 8, writers: 2, acquire_timeout_ms: 3_000, round_trip_max_ms: 15_000 }
+        Self { url: None, readers_max: 8, writers: 1, acquire_timeout_ms: 3_000, round_trip_max_ms: 15_000 }
     }
 }
 
