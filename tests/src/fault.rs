@@ -1,7 +1,7 @@
 //! The kill matrix: a fault under load, the recovery, and what must be true afterwards.
 
 use crate::audit;
-use crate::fleet::{Fleet, Node, Setup, tool_turn};
+use crate::fleet::{Fleet, Killed, Setup, tool_turn};
 use crate::load::Load;
 use anyhow::{Context, Result, bail, ensure};
 use instar_core::id::SessionId;
@@ -136,6 +136,26 @@ impl Ground {
         audit::session(&self.store, id).await
     }
 
+    /// Puts another process in the place of one that runs: the new one first, so that somebody is always there;
+    /// but there is one address for the API. `None` if the new one killed itself on its way up.
+    async fn exchange(&mut self, service: &'static str, environment: &[(&str, &str)]) -> Result<Option<()>> {
+        let at = self.fleet.nodes.iter().position(|n| n.service == service).context("no such service")?;
+        let grace = Duration::from_secs(30);
+        if service == "api" {
+            self.fleet.nodes[at].terminate(grace).await?;
+        }
+        let new = match self.fleet.spawn(service, environment).await {
+            Ok(new) => new,
+            Err(error) if error.is::<Killed>() => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut old = std::mem::replace(&mut self.fleet.nodes[at], new);
+        if service != "api" {
+            old.terminate(grace).await?;
+        }
+        Ok(Some(()))
+    }
+
     async fn replace(&mut self, service: &'static str, environment: &[(&str, &str)]) -> Result<()> {
         let at = self.fleet.nodes.iter().position(|n| n.service == service).context("no such service")?;
         let node = self.fleet.spawn(service, environment).await?;
@@ -190,21 +210,18 @@ impl Ground {
 
     async fn crash(&mut self, service: &'static str, at: &str) -> Result<Option<Instant>> {
         let place = self.fleet.nodes.iter().position(|n| n.service == service).context("no such service")?;
-        // The others of its kind would do its work.
-        let armed = self.fleet.spawn(service, &[(instar_crashpoint::VARIABLE, at)]).await;
-        let armed = match armed {
-            Ok(armed) => armed,
-            // It died before it was ready: the point lies on its way there.
-            Err(_) => return Ok(Some(Instant::now())),
-        };
-        let mut old: Node = std::mem::replace(&mut self.fleet.nodes[place], armed);
-        old.terminate(Duration::from_secs(30)).await?;
+        if self.exchange(service, &[(instar_crashpoint::VARIABLE, at)]).await?.is_none() {
+            // The point lies on its way up, and it was passed.
+            let struck = Instant::now();
+            if self.fleet.nodes[place].ended()?.is_some() {
+                self.replace(service, &[]).await?;
+            }
+            return Ok(Some(struck));
+        }
         let end = Instant::now() + HIT_WITHIN;
         while self.fleet.nodes[place].ended()?.is_none() {
             if Instant::now() > end {
-                let mut unhit = self.fleet.spawn(service, &[]).await?;
-                std::mem::swap(&mut unhit, &mut self.fleet.nodes[place]);
-                unhit.terminate(Duration::from_secs(30)).await?;
+                self.exchange(service, &[]).await?;
                 return Ok(None);
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -229,10 +246,7 @@ impl Ground {
         let target = url.split("://").nth(1).and_then(|rest| rest.rsplit('@').next()).context("an address")?;
         let target = target.split(['/', '?']).next().context("an address")?.to_owned();
         let proxy = Proxy::start(&target).await?;
-        let place = self.fleet.nodes.iter().position(|n| n.service == service).context("no such service")?;
-        let behind = self.fleet.spawn(service, &[(variable, &proxy.instead_of(&url))]).await?;
-        let mut old = std::mem::replace(&mut self.fleet.nodes[place], behind);
-        old.terminate(Duration::from_secs(30)).await?;
+        self.exchange(service, &[(variable, &proxy.instead_of(&url))]).await?;
         load.more(AGENTS as u64, RECOVERY_WITHIN).await?;
         let at = Instant::now();
         proxy.refuse();
@@ -241,9 +255,7 @@ impl Ground {
         load.more(AGENTS as u64, RECOVERY_WITHIN).await?;
         ensure!(proxy.connections() > 0, "nothing went through the proxy");
         // Back to the direct way before the proxy goes.
-        let mut direct = self.fleet.spawn(service, &[]).await?;
-        std::mem::swap(&mut direct, &mut self.fleet.nodes[place]);
-        direct.terminate(Duration::from_secs(30)).await?;
+        self.exchange(service, &[]).await?;
         Ok(Some(at))
     }
 }

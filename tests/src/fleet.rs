@@ -89,6 +89,18 @@ impl Node {
     }
 }
 
+/// It killed itself before it was ready, as a crash point does.
+#[derive(Debug)]
+pub struct Killed(&'static str);
+
+impl std::fmt::Display for Killed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} was killed before it was ready", self.0)
+    }
+}
+
+impl std::error::Error for Killed {}
+
 pub struct Fleet {
     pub folder: tempfile::TempDir,
     pub model: Model,
@@ -214,7 +226,16 @@ async fn ready(service: &'static str, mut command: Command, log: PathBuf) -> Res
     let said = tokio::time::timeout(READY_WITHIN, lines.next_line()).await;
     let line = match said {
         Ok(Ok(Some(line))) if line.starts_with("ready ") => line,
-        other => anyhow::bail!("{service} said {other:?}:\n{}", std::fs::read_to_string(&log).unwrap_or_default()),
+        other => {
+            let ended = tokio::time::timeout(READY_WITHIN, child.wait()).await;
+            if let Ok(Ok(status)) = &ended
+                && std::os::unix::process::ExitStatusExt::signal(status) == Some(9)
+            {
+                return Err(Killed(service).into());
+            }
+            let told = std::fs::read_to_string(&log).unwrap_or_default();
+            anyhow::bail!("{service} said {other:?} and ended with {ended:?}:\n{told}")
+        }
     };
     let address = line.split_whitespace().find(|word| word.starts_with("http")).map(str::to_owned);
     Ok(Node { service, child, address, log })

@@ -76,15 +76,16 @@ impl Troupe {
                 _ => flow::message(&session, &row, live.is_some(), text, actor, None)?,
             };
             if let Answer::Moved(landed) = hub.commit(sent.commit).await? {
-                hub.follow(&landed.runes);
-                if let Some(turn) = sent.turn {
-                    let session = SessionId::from(row.session_id);
-                    let (agent_version, message_id) = (row.version + 1, sent.message.to_string());
-                    let news = News::Queued(Queued { agent_version, message_id, content: text.to_owned() });
-                    let ready = Ready { session, agent, turn, epoch: row.epoch, reason: "queued", news: Some(news) };
-                    hub.wake_turn(ready, row.owner, None);
-                }
-                return Ok(sent.turn);
+                let Some(turn) = sent.turn else {
+                    hub.follow(&landed.runes);
+                    return Ok(None);
+                };
+                let session = SessionId::from(row.session_id);
+                let (agent_version, message_id) = (row.version + 1, sent.message.to_string());
+                let news = News::Queued(Queued { agent_version, message_id, content: text.to_owned() });
+                let ready = Ready { session, agent, turn, epoch: row.epoch, reason: "queued", news: Some(news) };
+                hub.wake_turn(ready, row.owner, None);
+                return Ok(Some(turn));
             }
         }
         anyhow::bail!("overtaken twenty times")

@@ -57,6 +57,37 @@ async fn runes_read_back_intact_with_their_moves(stage: Stage) -> Result<()> {
     Ok(())
 }
 
+async fn two_commits_that_follow_from_each_other_land_as_one_or_not_at_all(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let s = cast::session(store).await?;
+    let a = cast::agent(store, s).await?;
+    let t = cast::turn(store, s, a).await?;
+    let received = || -> Result<Commit> {
+        let mut commit = Commit::new(s, system()).under_epoch(1);
+        let calls = mv(&machine::turn::TABLE, Some("streaming"), "tool_calls_received", By::System)?;
+        // As they are after the claim.
+        commit.change(Change::entity(&turn::TABLE, t).moving(calls).epoch(1).version(1));
+        let told = TurnToolCallsReceived { call_ids: vec![], content: None, reasoning: None };
+        commit.rune(Draft::new(t, &told)?.turn(t));
+        Ok(commit)
+    };
+    // Without the claim it finds the turn queued; with one under a stale epoch neither lands.
+    assert!(matches!(store.commit(received()?).await?, Answer::Found(_)));
+    assert!(matches!(store.commit(cast::claim(s, a, t, 7)?.under_epoch(1).then(received()?)).await?, Answer::Found(_)));
+    let head = store.runes(s, 0, 100).await?.len();
+    let landed = land(store, cast::claim(s, a, t, 0)?.then(received()?)).await?;
+    let kinds: Vec<&str> = landed.runes.iter().map(|rune| rune.kind.as_str()).collect();
+    assert_eq!((kinds[0], *kinds.last().unwrap()), ("turn.started", "turn.tool_calls_received"));
+    let row = store.turn(t).await?.unwrap();
+    assert_eq!((row.status.as_str(), row.version, row.epoch), ("tool_executing", 1, 1));
+    assert_eq!(store.runes(s, 0, 100).await?.len(), head + kinds.len());
+    // States that do not chain up are refused before anything is sent.
+    let other = cast::turn(store, s, a).await?;
+    let wrong = store.commit(cast::claim(s, a, other, 1)?.then(cast::claim(s, a, other, 1)?)).await;
+    assert!(matches!(wrong, Err(StoreError::Invalid(_))), "{wrong:?}");
+    Ok(())
+}
+
 async fn a_counter_is_added_to_without_knowing_it(stage: Stage) -> Result<()> {
     let store = &stage.store;
     let s = cast::session(store).await?;
@@ -273,6 +304,7 @@ on_both! {
     what_a_database_cannot_hold_is_stored_alike_on_every_path;
     a_claim_moves_agent_and_turn_in_one_commit_and_a_second_one_changes_nothing;
     runes_read_back_intact_with_their_moves;
+    two_commits_that_follow_from_each_other_land_as_one_or_not_at_all;
     a_counter_is_added_to_without_knowing_it;
     bad_input_is_refused_with_what_is_wrong_and_writes_nothing;
 }

@@ -1,8 +1,8 @@
 //! Turns through worker, runner and scheduler, on both backends.
 
 use anyhow::{Context, Result, ensure};
-use instar_core::id::{AgentId, SessionId};
-use instar_core::machine::tool_call as call_machine;
+use instar_core::id::{AgentId, SessionId, TurnId};
+use instar_core::machine::{tool_call as call_machine, turn as turn_machine};
 use instar_runtime::config::Config;
 use instar_runtime::flow::Mode;
 use instar_runtime::{Act, Done};
@@ -13,6 +13,8 @@ use instar_tests::troupe::Troupe;
 use instar_tests::{audit, cast, on_both};
 use serde_json::json;
 use std::time::Duration;
+
+const BOUND: Duration = Duration::from_secs(20);
 
 async fn agent(troupe: &Troupe, config: serde_json::Value) -> Result<(SessionId, AgentId)> {
     let store = troupe.context.hub.store();
@@ -86,6 +88,92 @@ async fn messages_that_come_meanwhile_get_the_next_turn_together(stage: Stage) -
     let said = format!("{:?}", request.messages());
     let at = |word: &str| said.find(word).with_context(|| format!("{word} in {said}"));
     ensure!(at("one")? < at("heard")? && at("heard")? < at("two")? && at("two")? < at("three")?, "{said}");
+    troupe.audit(session).await
+}
+
+fn folding(ms: u64) -> Config {
+    let mut config = Config::default();
+    config.worker.fold_ms = ms;
+    config
+}
+
+/// Kinds of the runes of a turn, those of one commit together.
+async fn commits(troupe: &Troupe, session: SessionId, turn: TurnId) -> Result<Vec<Vec<String>>> {
+    let mut commits: Vec<(_, Vec<String>)> = Vec::new();
+    for rune in troupe.context.hub.store().runes(session, 0, 200).await? {
+        if rune.turn_id != Some(turn) {
+            continue;
+        }
+        match commits.last_mut() {
+            Some((command, kinds)) if *command == rune.command_id => kinds.push(rune.kind),
+            _ => commits.push((rune.command_id, vec![rune.kind])),
+        }
+    }
+    Ok(commits.into_iter().map(|(_, kinds)| kinds).collect())
+}
+
+/// Whether claim and resume share a commit with what the model answered.
+async fn folds(stage: &Stage, fold_ms: u64) -> Result<[bool; 2]> {
+    let troupe = Troupe::start(stage, tool_turn(), folding(fold_ms)).await?;
+    let (session, agent) = agent(&troupe, tools()).await?;
+    let first = troupe.send(agent, "echo one", Mode::Queue).await?.context("a turn")?;
+    assert_eq!(troupe.ended(first).await?.status, "completed");
+    let turn = troupe.send(agent, "echo two", Mode::Queue).await?.context("a turn")?;
+    assert_eq!(troupe.ended(turn).await?.status, "completed");
+    let commits = commits(&troupe, session, turn).await?;
+    let shares = |one: &str, other: &str| {
+        let with = commits.iter().find(|kinds| kinds.iter().any(|kind| kind == one));
+        with.is_some_and(|kinds| kinds.iter().any(|kind| kind == other))
+    };
+    troupe.audit(session).await?;
+    Ok([shares("turn.started", "turn.tool_calls_received"), shares("turn.tools_finished", "turn.completed")])
+}
+
+async fn what_an_owner_begins_is_written_with_an_answer_that_comes_soon(stage: Stage) -> Result<()> {
+    assert_eq!(folds(&stage, 60_000).await?, [true, true]);
+    Ok(())
+}
+
+async fn what_an_owner_begins_is_written_by_itself_if_nothing_waits_for_the_answer(stage: Stage) -> Result<()> {
+    assert_eq!(folds(&stage, 0).await?, [false, false]);
+    Ok(())
+}
+
+/// The second turn of an agent, whose model speaks while nothing of it is written.
+async fn unwritten_turn(troupe: &Troupe) -> Result<(SessionId, AgentId, TurnId)> {
+    let (session, agent) = agent(troupe, json!({})).await?;
+    let first = troupe.send(agent, "one", Mode::Queue).await?.context("a turn")?;
+    troupe.ended(first).await?;
+    let asked = troupe.model.counts().requests;
+    let turn = troupe.send(agent, "two", Mode::Queue).await?.context("a turn")?;
+    instar_testkit::wait::until(BOUND, || async { troupe.model.counts().requests > asked }).await;
+    assert_eq!(troupe.turn(turn).await?.status, "queued");
+    Ok((session, agent, turn))
+}
+
+fn slow_to_answer() -> Script {
+    Script::function(|_| Reply::text("heard").slow(Duration::from_millis(400), Duration::ZERO))
+}
+
+async fn a_message_that_comes_before_the_claim_is_written_is_answered_too(stage: Stage) -> Result<()> {
+    let troupe = Troupe::start(&stage, slow_to_answer(), folding(60_000)).await?;
+    let (session, agent, turn) = unwritten_turn(&troupe).await?;
+    ensure!(troupe.send(agent, "three", Mode::Queue).await?.is_none(), "it waits behind the one that is queued");
+    assert_eq!(troupe.ended(turn).await?.status, "completed");
+    let next = troupe.live_turn(agent).await?.context("the next turn")?;
+    assert_eq!(troupe.ended(next.id.into()).await?.status, "completed");
+    troupe.audit(session).await
+}
+
+async fn a_turn_that_ends_before_its_claim_is_written_stays_ended(stage: Stage) -> Result<()> {
+    let troupe = Troupe::start(&stage, slow_to_answer(), folding(60_000)).await?;
+    let (session, agent, turn) = unwritten_turn(&troupe).await?;
+    let act = Act::new(session, turn, &turn_machine::TABLE, "interrupt", cast::person()).reason("enough");
+    ensure!(matches!(act.carry_out(&troupe.context.hub).await?, Done::Moved { .. }));
+    // The next one is answered: the agent was left as it was.
+    let next = troupe.send(agent, "three", Mode::Queue).await?.context("a turn")?;
+    assert_eq!(troupe.ended(next).await?.status, "completed");
+    assert_eq!(troupe.turn(turn).await?.status, "interrupted");
     troupe.audit(session).await
 }
 
@@ -315,6 +403,10 @@ on_both! {
     turn_after_turn_the_model_sees_what_was_said_and_the_log_holds;
     an_effect_happens_once_and_carries_the_call_as_its_key;
     messages_that_come_meanwhile_get_the_next_turn_together;
+    what_an_owner_begins_is_written_with_an_answer_that_comes_soon;
+    what_an_owner_begins_is_written_by_itself_if_nothing_waits_for_the_answer;
+    a_message_that_comes_before_the_claim_is_written_is_answered_too;
+    a_turn_that_ends_before_its_claim_is_written_stays_ended;
     an_approval_waits_in_the_database_only_and_then_the_turn_goes_on;
     a_denial_is_a_result_that_the_model_sees;
     what_policy_or_schema_refuse_never_runs_and_the_turn_goes_on_at_once;

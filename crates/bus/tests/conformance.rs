@@ -57,6 +57,9 @@ conformance! {
     the_trace_arrives;
     a_reader_gets_its_kinds_and_keeps_its_place;
     messages_handed_over_arrive_in_order_without_waiting;
+    a_hint_needs_no_name_and_repeats_itself;
+    runes_that_follow_each_other_have_one_receipt;
+    what_a_session_does_reaches_whoever_follows_it;
     a_message_over_the_limit_is_refused with super::small(1024, 4 << 20);
     a_full_work_queue_refuses_loudly with super::small(64 << 10, 64 << 10);
     live_messages_reach_every_listener;
@@ -403,6 +406,48 @@ async fn messages_handed_over_arrive_in_order_without_waiting(bus: Bus) {
         let delivery = soon(turns.next()).await;
         assert_eq!(delivery.value(), &turn(n));
         delivery.ack().await.unwrap();
+    }
+}
+
+async fn a_hint_needs_no_name_and_repeats_itself(bus: Bus) {
+    let mut turns = bus.work_turn("default", pull()).await.unwrap();
+    let subject = bus.space().work_turn("default").unwrap();
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    for _ in 0..2 {
+        bus.hint(&subject, &turn(7), Some(trace)).unwrap();
+    }
+    for _ in 0..2 {
+        let delivery = soon(turns.next()).await;
+        assert_eq!((delivery.value(), delivery.traceparent()), (&turn(7), Some(trace)));
+        delivery.ack().await.unwrap();
+    }
+}
+
+async fn runes_that_follow_each_other_have_one_receipt(bus: Bus) {
+    let mut reader = bus.transitions("witness", &KINDS, pull()).await.unwrap();
+    let runes: Vec<_> = (1..=9).map(|seq| rune(KINDS[seq as usize % KINDS.len()], seq)).collect();
+    let sent: Vec<_> = runes.chunks(3).map(|chunk| bus.publish_runes_soon(chunk).unwrap()).collect();
+    for sent in sent {
+        assert!(!soon(sent).await.unwrap().duplicate);
+    }
+    for seq in 1..=9 {
+        let delivery = soon(reader.next()).await;
+        assert_eq!(delivery.seq, seq, "in the order in which they were handed over");
+        delivery.ack().await.unwrap();
+    }
+    assert!(soon(bus.publish_runes_soon(&runes[8..]).unwrap()).await.unwrap().duplicate);
+}
+
+async fn what_a_session_does_reaches_whoever_follows_it(bus: Bus) {
+    let own = rune("turn.completed", 2);
+    let mut listener = bus.listen_session(&own.session_id).await.unwrap();
+    let other = instar_bus::message::Rune { session_id: "ses_other".into(), id: "run_other".into(), ..own.clone() };
+    for rune in [&other, &rune("turn.queued", 1), &own] {
+        soon(bus.publish_rune(rune)).await.unwrap();
+    }
+    for seq in [1, 2] {
+        let Heard::Message(rune) = soon(listener.next()).await else { panic!("a gap") };
+        assert_eq!((rune.seq, rune.session_id), (seq, own.session_id.clone()));
     }
 }
 

@@ -154,7 +154,7 @@ impl Listening<'_> {
         let mut stream: Option<Fuse<EventStream>> = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.reset();
-        let soon = Instant::now() + unwritten::SOON;
+        let soon = Instant::now() + Duration::from_millis(self.worker.config.fold_ms);
         loop {
             let forced = self.asked.and_then(|(_, at)| at);
             let next = tokio::select! {

@@ -2,7 +2,7 @@
 
 use crate::control::Flight;
 use crate::held::{Held, control};
-use crate::unwritten::Unwritten;
+use crate::unwritten::{self, Unwritten};
 use crate::worker::Worker;
 use crate::{stream, turn};
 use anyhow::{Context, Result};
@@ -149,6 +149,9 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         held.opening = Some(stream::open(worker, &mut held));
         let (agent, turn) = (held.agent.clone(), held.turn.clone());
         held.unwritten = Some(Unwritten::Claim { agent, turn, deadline });
+        if worker.config.fold_ms == 0 && !unwritten::write(worker, &mut held).await? {
+            return Ok(None);
+        }
     } else {
         let commit = flow::claim(&held.agent, &held.turn, &waiting, worker.id, deadline)?;
         let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
@@ -240,6 +243,9 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     if ours {
         held.opening = Some(stream::open(worker, &mut held));
         held.unwritten = Some(Unwritten::Resume { turn: held.turn.clone(), waited });
+        if worker.config.fold_ms == 0 && !unwritten::write(worker, &mut held).await? {
+            return Ok(None);
+        }
     } else {
         let commit = flow::resume(&held.turn, Some(&held.agent), worker.id, waited)?;
         let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };

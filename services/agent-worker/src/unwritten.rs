@@ -1,8 +1,8 @@
 //! A claim or a resume that is not written yet.
 //!
 //! An owner under a valid lease may call the provider before the commit that records it. If the answer comes
-//! at once, both are written as one commit; if it does not, the first is written soon. Should the worker
-//! die before that, the turn is as it was, and a sweep finds it.
+//! within `worker.fold_ms`, both are written as one commit; if it does not, the first is written then. Should
+//! the worker die before that, the turn is as it was, and a sweep finds it.
 
 use crate::held::Held;
 use crate::worker::Worker;
@@ -13,10 +13,6 @@ use instar_runtime::Insisted;
 use instar_runtime::flow::{self, FlowError};
 use instar_store::entity::{agent, turn};
 use instar_store::{Answer, Change, Commit};
-use std::time::Duration as Time;
-
-/// How long an answer may take for both to be written as one.
-pub(crate) const SOON: Time = Time::from_millis(20);
 
 /// The rows as they were before it.
 pub(crate) enum Unwritten {

@@ -86,6 +86,9 @@ pub struct WorkerConfig {
     pub approval_timeout_ms: u64,
     /// How often an answer that streams is kept, ms. Default 1 000.
     pub checkpoint_ms: u64,
+    /// How long the record of a provider call's begin waits to be written with the answer, ms. Default 20; 0:
+    /// it is written at once.
+    pub fold_ms: u64,
     /// Messages that a provider call may see at most. Default 40.
     pub history_messages_max: u32,
 }
@@ -191,6 +194,7 @@ impl Default for WorkerConfig {
             interrupt_grace_ms: 10_000,
             approval_timeout_ms: 24 * 3_600_000,
             checkpoint_ms: 1_000,
+            fold_ms: 20,
             history_messages_max: 40,
         }
     }

@@ -57,7 +57,42 @@ async fn a_steer_is_recorded_on_the_turn_that_runs_and_is_a_message_where_none_d
     house.sound(&session).await
 }
 
+async fn a_message_can_wait_for_the_end_of_its_turn(house: House) -> Result<()> {
+    let (_, agent) = house.fleet().await?;
+    let path = |wait: &str| format!("/v1/agents/{agent}/messages?wait={wait}");
+    for wrong in ["soon", "-1", "26"] {
+        house.post(&path(wrong), json!({"content": "hello"})).await?.refuses(422, "wait");
+    }
+    // Nobody takes it up: after a while it is shown as it is.
+    let sent = house.post(&path("0.05"), json!({"content": "hello"})).await?.is(202);
+    assert_eq!((&sent["turn"]["status"], &sent["turn"]["id"]), (&json!("queued"), &sent["turn_id"]));
+    let first = text(&sent["turn_id"]);
+    // One that waits behind another has no turn to wait for.
+    let sent = house.post(&path("20"), json!({"content": "and then?"})).await?.is(202);
+    assert!(sent["turn_id"].is_null() && sent.get("turn").is_none(), "{sent}");
+    // The end of the turn ends the wait, however it comes.
+    let (_, other) = house.fleet().await?;
+    let path = format!("/v1/agents/{other}/messages?wait=20");
+    let waits = house.post(&path, json!({"content": "hello"}));
+    let ends = async {
+        let turn = loop {
+            let page = house.get(&format!("/v1/turns?agent={other}")).await?.is(200);
+            match page["data"][0]["id"].as_str() {
+                Some(turn) => break turn.to_owned(),
+                None => tokio::task::yield_now().await,
+            }
+        };
+        anyhow::Ok(house.post(&format!("/v1/turns/{turn}/interrupt"), json!({})).await?.is(200))
+    };
+    let (sent, ended) = tokio::try_join!(waits, ends)?;
+    let sent = sent.is(202);
+    assert_eq!((&sent["turn"]["status"], &sent["turn_id"]), (&json!("interrupted"), &ended["id"]));
+    assert_eq!(house.get(&format!("/v1/turns/{first}")).await?.is(200)["status"], "queued");
+    Ok(())
+}
+
 on_both! {
+    a_message_can_wait_for_the_end_of_its_turn;
     a_message_becomes_a_turn_and_the_next_one_waits_behind_it;
     many_messages_at_once_all_arrive_and_make_one_turn;
     a_steer_is_recorded_on_the_turn_that_runs_and_is_a_message_where_none_does;
