@@ -89,7 +89,12 @@ impl Load {
 /// Sends and waits for the end of the turn; an API that is away is tried again.
 pub async fn turn(client: &Client, agent: &str, text: &str) -> Result<Finished> {
     let began = Instant::now();
-    let sent = insist(began, || client.send_and_wait(agent, text, Mode::Queue, 20.0)).await?;
+    // One message, however often its answer is lost.
+    let once = match client.has_keys() {
+        true => client.clone().with_idempotency_key(uuid::Uuid::now_v7().simple().to_string()),
+        false => client.clone(),
+    };
+    let sent = insist(began, || once.send_and_wait(agent, text, Mode::Queue, 20.0)).await?;
     let id = sent.turn_id.context("an agent without a live turn was given none")?;
     if let Some(turn) = sent.turn.filter(|turn| turn.is_over()) {
         return Ok(Finished { turn: id, status: turn.status, began, ended: Instant::now() });

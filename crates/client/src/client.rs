@@ -16,6 +16,8 @@ pub struct Client {
     key: Option<HeaderValue>,
     pub(crate) retry: Retry,
     pub(crate) keyed: bool,
+    /// Given by the caller, for one action.
+    pub(crate) idempotency_key: Option<String>,
 }
 
 impl Client {
@@ -41,7 +43,7 @@ impl Client {
         };
         let http = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN).no_proxy_for_loopback(&url).build();
         let http = http.map_err(|error| ClientError::Protocol(format!("no HTTP client: {}", reason(&error))))?;
-        Ok(Client { http, server: url, key, retry: Retry::default(), keyed: true })
+        Ok(Client { http, server: url, key, retry: Retry::default(), keyed: true, idempotency_key: None })
     }
 
     pub fn with_retry(mut self, retry: Retry) -> Client {
@@ -53,6 +55,16 @@ impl Client {
     pub fn without_keys(mut self) -> Client {
         self.keyed = false;
         self
+    }
+
+    /// The Idempotency-Key of one action, however often it is asked for with this client.
+    pub fn with_idempotency_key(mut self, key: impl Into<String>) -> Client {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    pub fn has_keys(&self) -> bool {
+        self.keyed
     }
 
     /// Without user and password, for messages.

@@ -62,7 +62,8 @@ impl Client {
     }
 
     async fn send(&self, method: Method, url: Url, body: Option<Vec<u8>>) -> Result<Bytes, ClientError> {
-        let key = (method == Method::POST && self.keyed).then(|| uuid::Uuid::now_v7().simple().to_string());
+        let new = || uuid::Uuid::now_v7().simple().to_string();
+        let key = (method == Method::POST && self.keyed).then(|| self.idempotency_key.clone().unwrap_or_else(new));
         let repeatable = method == Method::GET || key.is_some();
         let mut failures = 0;
         loop {

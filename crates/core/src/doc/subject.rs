@@ -5,7 +5,7 @@ use crate::machine::Emit;
 use crate::rune::KINDS;
 
 /// Subjects that carry no rune: subject below the prefix, stream, meaning.
-const OTHERS: [(&str, &str, &str); 6] = [
+const OTHERS: [(&str, &str, &str); 7] = [
     (
         "work.turn.<lane>",
         "JetStream, work queue",
@@ -19,6 +19,7 @@ const OTHERS: [(&str, &str, &str); 6] = [
     ),
     ("control.<agent>", "core", "interrupt, steer, cancel: checked against the row at the next safe boundary"),
     ("delta.<session>", "core", "token deltas and progress; lossy by design, never the only copy"),
+    ("published", "core", "runs of runes that a process has published: the schedulers note how far each log is"),
     ("dead.<source>", "JetStream, limits", "a message that nobody could read or handle, kept for a person"),
 ];
 
