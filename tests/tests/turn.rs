@@ -165,6 +165,29 @@ async fn a_message_that_comes_before_the_claim_is_written_is_answered_too(stage:
     troupe.audit(session).await
 }
 
+async fn a_message_that_waits_while_tools_run_does_not_cost_the_answer(stage: Stage) -> Result<()> {
+    let script = Script::function(|request| {
+        let call = |n: u32| Reply::call("charge", json!({"token": n.to_string()}));
+        if request.tool_results().is_empty() { call(1).and(call(2)) } else { Reply::text("done") }
+    });
+    let troupe = Troupe::start(&stage, script, folding(60_000)).await?;
+    let (session, agent) = agent(&troupe, json!({"tools": ["charge"], "approval_mode": "auto"})).await?;
+    let turn = troupe.send(agent, "go", Mode::Queue).await?.context("a turn")?;
+    troupe.in_state(turn, "tool_executing").await?;
+    ensure!(troupe.send(agent, "and then?", Mode::Queue).await?.is_none());
+    for call in troupe.calls(turn).await? {
+        let id = instar_core::id::CallId::from(call.id);
+        let act = Act::new(session, id, &call_machine::TABLE, "approved", cast::person())
+            .telling("tool.approved", json!({"approver": "p", "digest": call.digest}));
+        let Done::Moved { runes } = act.carry_out(&troupe.context.hub).await? else { anyhow::bail!("not approved") };
+        troupe.context.hub.follow(&runes);
+    }
+    let ended = troupe.ended(turn).await?;
+    assert_eq!((ended.status.as_str(), ended.output.as_deref()), ("completed", Some("done")));
+    ensure!(troupe.live_turn(agent).await?.is_some(), "what waited has its turn");
+    Ok(())
+}
+
 async fn a_turn_that_ends_before_its_claim_is_written_stays_ended(stage: Stage) -> Result<()> {
     let troupe = Troupe::start(&stage, slow_to_answer(), folding(60_000)).await?;
     let (session, agent, turn) = unwritten_turn(&troupe).await?;
@@ -406,6 +429,7 @@ on_both! {
     what_an_owner_begins_is_written_with_an_answer_that_comes_soon;
     what_an_owner_begins_is_written_by_itself_if_nothing_waits_for_the_answer;
     a_message_that_comes_before_the_claim_is_written_is_answered_too;
+    a_message_that_waits_while_tools_run_does_not_cost_the_answer;
     a_turn_that_ends_before_its_claim_is_written_stays_ended;
     an_approval_waits_in_the_database_only_and_then_the_turn_goes_on;
     a_denial_is_a_result_that_the_model_sees;

@@ -54,7 +54,7 @@ impl Store {
             let sql = "WITH off AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)), \
                        free AS MATERIALIZED (SELECT s.id, m.up_to \
                        FROM unnest($1::uuid[], $2::int8[], $3::int8[]) AS m(id, after, up_to) JOIN sessions s ON s.id = m.id \
-                       WHERE s.published_seq >= m.after AND s.published_seq < m.up_to FOR UPDATE OF s SKIP LOCKED) \
+                       WHERE s.published_seq >= m.after AND s.published_seq < m.up_to AND m.up_to <= s.head_seq FOR UPDATE OF s SKIP LOCKED) \
                        UPDATE sessions s SET published_seq = free.up_to FROM free, off WHERE s.id = free.id RETURNING s.id";
             let values = [ids.into(), after.into(), up_to.into()];
             let statement = Statement::from_sql_and_values(DbBackend::Postgres, sql, values);
@@ -69,6 +69,7 @@ impl Store {
                 .filter(session::Column::Id.eq(session.uuid()))
                 .filter(session::Column::PublishedSeq.gte(*after))
                 .filter(session::Column::PublishedSeq.lt(*up_to))
+                .filter(session::Column::HeadSeq.gte(*up_to))
                 .exec(&self.db)
                 .await?;
             counted.extend((done.rows_affected > 0).then_some(*session));

@@ -180,10 +180,13 @@ impl Listening<'_> {
                     Some(ending) => return ending,
                     None => continue,
                 },
-                _ = look.tick() => {
-                    self.look().await;
-                    continue;
-                }
+                _ = look.tick() => match self.write().await {
+                    Some(ending) => return ending,
+                    None => {
+                        self.look().await;
+                        continue;
+                    }
+                },
                 () = sleep_until(forced.unwrap_or_else(Instant::now)), if forced.is_some() => {
                     return Ending::Cut("interrupt_timeout");
                 }

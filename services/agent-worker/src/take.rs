@@ -147,7 +147,7 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let warm = held.agent.owner == Some(worker.id.uuid()) && waiting.is_empty();
     if warm {
         held.opening = Some(stream::open(worker, &mut held));
-        let (agent, turn) = (held.agent.clone(), held.turn.clone());
+        let (agent, turn) = (Box::new(held.agent.clone()), held.turn.clone());
         held.unwritten = Some(Unwritten::Claim { agent, turn, deadline });
         if worker.config.fold_ms == 0 && !unwritten::write(worker, &mut held).await? {
             return Ok(None);

@@ -64,8 +64,10 @@ pub(crate) enum Ending {
 /// left alone.
 pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) -> Result<()> {
     let mut waiting: Vec<MessageId> = Vec::new();
-    let whole = matches!(ending, Ending::Complete(_));
-    if !whole && !unwritten::write(worker, held).await? {
+    // Only a whole answer goes into one commit with what it answers, and only while the rows are as known:
+    // a look would find them as they were before.
+    let together = matches!(ending, Ending::Complete(_)) && !held.waiting;
+    if !together && !unwritten::write(worker, held).await? {
         return Ok(());
     }
     if held.waiting {

@@ -9,14 +9,14 @@ use crate::worker::Worker;
 use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::WorkerId;
-use instar_runtime::Insisted;
 use instar_runtime::flow::{self, FlowError};
+use instar_runtime::{Insisted, Ready};
 use instar_store::entity::{agent, turn};
 use instar_store::{Answer, Change, Commit};
 
 /// The rows as they were before it.
 pub(crate) enum Unwritten {
-    Claim { agent: agent::Model, turn: turn::Model, deadline: Duration },
+    Claim { agent: Box<agent::Model>, turn: turn::Model, deadline: Duration },
     Resume { turn: turn::Model, waited: Duration },
 }
 
@@ -66,8 +66,13 @@ pub(crate) async fn write(worker: &Worker, held: &mut Held) -> Result<bool> {
     let Some(first) = held.unwritten.take() else { return Ok(true) };
     match worker.hub.insist(&worker.lost, || first.alone(worker.id)).await {
         Ok(Answer::Moved(_)) => Ok(true),
-        Ok(_) | Err(Insisted::Ended) => {
-            tracing::info!(turn = %held.turn_id(), "somebody else has the turn");
+        Err(Insisted::Ended) => Ok(false),
+        Ok(_) => {
+            tracing::info!(turn = %held.turn_id(), "the turn is not as it was known to be; its row is looked at");
+            // Whoever takes it up now, perhaps ourselves, decides by the row.
+            held.flight = None;
+            let ready = Ready::of(&held.turn, "overtaken");
+            worker.hub.wake_turn(ready, Some(worker.id.uuid()), held.turn.traceparent.as_deref());
             Ok(false)
         }
         Err(error) => Err(error.into()),

@@ -155,6 +155,7 @@ impl Worker {
         }
         let Some(out) = outs.pop() else { return self.settle(answer, Err(BusError::Closed)) };
         let client = self.context.client();
+        let (before, several, health) = (*self.health.borrow(), !outs.is_empty(), self.health.clone());
         for earlier in outs {
             let headers = header_map(&earlier.headers);
             if let Err(error) = client.publish_with_headers(earlier.subject, headers, earlier.payload).await {
@@ -170,6 +171,11 @@ impl Worker {
         match self.context.send_publish(subject.clone(), message).await {
             Ok(ack) => self.in_flight.push(Box::pin(async move {
                 let outcome = match ack.await {
+                    // The earlier ones may have gone into another connection, or another stream, than this.
+                    Ok(_) if several && *health.borrow() != before => Err(BusError::Link {
+                        what: "publishing".into(),
+                        reason: "the connection changed meanwhile".into(),
+                    }),
                     Ok(ack) => Ok(Receipt { sequence: ack.sequence, duplicate: ack.duplicate }),
                     Err(error) => Err(refusal(subject, size, within, &error)),
                 };

@@ -75,8 +75,11 @@ pub(crate) async fn send(call: Arc<Call>) -> Result<Reply, Problem> {
     let reply = say(&call, agent, mode, None, watch).await?;
     match (reply, end) {
         (Reply::Json { status, mut body, kept }, Some((turn, end))) => {
-            let row = super::turn::end(&call, turn, end, within).await?;
-            body["turn"] = super::turn::summary(&row);
+            // The message is taken, whether or not its turn can be looked at.
+            match super::turn::end(&call, turn, end, within).await {
+                Ok(row) => body["turn"] = super::turn::summary(&row),
+                Err(problem) => tracing::debug!(%turn, code = problem.code, "the turn was not waited for"),
+            }
             Ok(Reply::Json { status, body, kept })
         }
         (reply, _) => Ok(reply),

@@ -3,6 +3,7 @@
 use super::frame::Piece;
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::{broadcast, watch};
 use tokio::task::AbortHandle;
 
@@ -14,6 +15,8 @@ pub(super) struct Channel {
     pieces: broadcast::Sender<Arc<Piece>>,
     /// What rings it; ends with it.
     ear: OnceLock<AbortHandle>,
+    /// Changed under the lock of the list that holds the channel.
+    readers: AtomicUsize,
 }
 
 impl Drop for Channel {
@@ -27,7 +30,16 @@ impl Drop for Channel {
 impl Channel {
     pub(super) fn new() -> Channel {
         let (head, pieces) = (watch::Sender::new(0), broadcast::Sender::new(PIECES_MAX));
-        Channel { head, pieces, ear: OnceLock::new() }
+        Channel { head, pieces, ear: OnceLock::new(), readers: AtomicUsize::new(0) }
+    }
+
+    pub(super) fn join(&self) {
+        self.readers.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether that was the last reader.
+    pub(super) fn leave(&self) -> bool {
+        self.readers.fetch_sub(1, Ordering::Relaxed) == 1
     }
 
     pub(super) fn hear_by(&self, ear: AbortHandle) {

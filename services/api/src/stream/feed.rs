@@ -51,8 +51,7 @@ pub(super) struct Subscription {
 impl Drop for Subscription {
     fn drop(&mut self) {
         let mut channels = self.feed.channels();
-        // The list's and ours: the last reader leaves.
-        if Arc::strong_count(&self.channel) <= 2 {
+        if self.channel.leave() {
             channels.remove(&self.session);
         }
     }
@@ -119,7 +118,10 @@ impl Feed {
             channel.hear_by(ear.abort_handle());
             channel
         };
-        let channel = self.channels().entry(session).or_insert_with(new).clone();
+        let mut channels = self.channels();
+        let channel = channels.entry(session).or_insert_with(new).clone();
+        channel.join();
+        drop(channels);
         Subscription { feed: self.clone(), session, channel }
     }
 

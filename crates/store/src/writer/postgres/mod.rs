@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
+/// Statements that are kept.
+const STATEMENTS_MAX: usize = 512;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// How far back an ambiguous commit is looked for: it was made moments ago.
@@ -58,7 +60,7 @@ impl Engine {
                 ("tcp_user_timeout", "15000"),
                 ("client_connection_check_interval", "5s"),
             ])
-            .statement_cache_capacity(512);
+            .statement_cache_capacity(STATEMENTS_MAX);
         Engine {
             options,
             round_trip_max,
@@ -109,7 +111,17 @@ impl Engine {
         many::verdicts(batch, &groups, &rows).map_err(classify)
     }
 
+    /// Forgets texts before there are too many: each mixture of shapes has its own.
+    fn bound(&mut self) {
+        for texts in [&mut self.statements, &mut self.bold_statements] {
+            if texts.len() >= STATEMENTS_MAX {
+                texts.clear();
+            }
+        }
+    }
+
     async fn plain(&mut self, batch: &[&Sealed]) -> Result<Vec<Verdict>, Failure> {
+        self.bound();
         if batch.iter().all(|commit| bold::fits(commit)) {
             match self.bold(batch).await {
                 Ok(Some(verdicts)) => return Ok(verdicts),
