@@ -1,7 +1,7 @@
 //! The statement for commits whose expectations will hold, as they nearly always do: the rows are changed at
 //! once, with the expectations as conditions, and counted. If one is missing the statement ends in an error,
-//! nothing is written, and [`many`](super::many) finds out which commit is to blame. That is half the work
-//! of looking first.
+//! nothing is written, and [`many`](super::many) finds out which commit is to blame. So no row is looked up
+//! twice.
 //!
 //! All sessions of the batch are numbered first, in the order of their ids, and everything else hangs on
 //! that. A row that somebody else has just changed is judged as it is then: the conditions are evaluated anew
