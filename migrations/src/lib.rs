@@ -14,6 +14,17 @@ mod m20261116_000005_create_runes;
 mod m20261116_000006_create_workers;
 mod m20261116_000007_create_api_keys;
 mod m20261116_000008_create_installation;
+mod m20261116_000031_extend_sessions;
+mod m20261116_000032_create_archives;
+mod m20261116_000061_let_calls_wait;
+mod m20261116_000100_index_autonomous_agents;
+mod m20261116_000101_create_broadcasts;
+mod m20261116_000200_index_summaries;
+mod m20261117_000101_create_budgets;
+mod m20261117_000200_create_mcp_tools;
+mod m20261117_000300_create_accounts;
+mod m20261117_000400_create_missions;
+mod m20261117_000600_create_plans;
 mod schema;
 
 pub struct Migrator;
@@ -30,6 +41,17 @@ impl MigratorTrait for Migrator {
             Box::new(m20261116_000006_create_workers::Migration),
             Box::new(m20261116_000007_create_api_keys::Migration),
             Box::new(m20261116_000008_create_installation::Migration),
+            Box::new(m20261116_000031_extend_sessions::Migration),
+            Box::new(m20261116_000061_let_calls_wait::Migration),
+            Box::new(m20261116_000100_index_autonomous_agents::Migration),
+            Box::new(m20261116_000101_create_broadcasts::Migration),
+            Box::new(m20261116_000200_index_summaries::Migration),
+            Box::new(m20261116_000032_create_archives::Migration),
+            Box::new(m20261117_000200_create_mcp_tools::Migration),
+            Box::new(m20261117_000300_create_accounts::Migration),
+            Box::new(m20261117_000400_create_missions::Migration),
+            Box::new(m20261117_000101_create_budgets::Migration),
+            Box::new(m20261117_000600_create_plans::Migration),
         ]
     }
 }

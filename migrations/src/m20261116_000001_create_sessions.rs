@@ -5,16 +5,17 @@ migration!(manager => {
         ("id", Uuid),
         ("namespace", Text),
         ("name?", Text),
+        ("config", Json),
+        ("budget", Json),
+        ("created_at", Time),
+        ("root_agent_id?", Uuid),
+        // From here on what its transitions change: an update writes what lies between to the log.
         ("status", Text),
         ("epoch", Int),
         ("version", Int),
         ("head_seq", Int),
         ("published_seq", Int),
         ("sealed_seq", Int),
-        ("root_agent_id?", Uuid),
-        ("config", Json),
-        ("budget", Json),
-        ("created_at", Time),
         ("updated_at", Time),
     ];
     let sessions = table("sessions", &["id"], &columns);

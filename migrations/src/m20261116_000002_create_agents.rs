@@ -4,20 +4,21 @@ migration!(manager => {
     let columns = [
         ("id", Uuid),
         ("session_id", Uuid),
+        ("parent_id?", Uuid),
         ("name", Text),
         ("role", Text),
         ("model", Text),
+        ("config", Json),
+        ("created_at", Time),
+        // From here on what its transitions change: an update writes what lies between to the log.
         ("lifecycle", Text),
         ("drive", Text),
         ("epoch", Int),
         ("version", Int),
         ("owner?", Uuid),
-        ("parent_id?", Uuid),
         ("nudge_count", Int),
         ("last_error?", Text),
-        ("config", Json),
         ("usage", Json),
-        ("created_at", Time),
         ("updated_at", Time),
     ];
     let agents = table("agents", &["id"], &columns)

@@ -30,6 +30,7 @@ pub(crate) enum Type {
     Uuid,
     Text,
     Int,
+    Bool,
     Time,
     Json,
     Bytes,
@@ -43,6 +44,7 @@ fn column(name: &'static str, kind: Type, null: bool) -> ColumnDef {
         Uuid => def.uuid(),
         Text => def.text(),
         Int => def.big_integer(),
+        Bool => def.boolean(),
         Time => def.timestamp_with_time_zone(),
         Json => def.json_binary(),
         Bytes => def.var_binary_none(),
@@ -112,6 +114,21 @@ impl Draft {
     }
 }
 
+/// A column that a table did not have so far; rows that are there have nothing in it.
+pub(crate) async fn add(
+    manager: &SchemaManager<'_>,
+    table: &'static str,
+    name: &'static str,
+    kind: Type,
+) -> Result<(), DbErr> {
+    let alter = Table::alter().table(table).add_column(column(name, kind, true)).to_owned();
+    let sql = match manager.get_database_backend() {
+        sea_orm::DbBackend::Postgres => alter.to_string(PostgresQueryBuilder).replace("bytea_or_blob", "bytea"),
+        _ => alter.to_string(SqliteQueryBuilder).replace("bytea_or_blob", "blob"),
+    };
+    manager.get_connection().execute_unprepared(&sql).await.map(drop)
+}
+
 /// An index, partial when `only` is given; both databases take this form.
 pub(crate) async fn index(
     manager: &SchemaManager<'_>,
@@ -128,5 +145,17 @@ pub(crate) async fn index(
 /// An index that also refuses a second row of the same key.
 pub(crate) async fn unique(manager: &SchemaManager<'_>, name: &str, table: &str, columns: &str) -> Result<(), DbErr> {
     let sql = format!("CREATE UNIQUE INDEX {name} ON {table} ({columns})");
+    manager.get_connection().execute_unprepared(&sql).await.map(drop)
+}
+
+/// The same for the rows of which `only` is true.
+pub(crate) async fn unique_where(
+    manager: &SchemaManager<'_>,
+    name: &str,
+    table: &str,
+    columns: &str,
+    only: &str,
+) -> Result<(), DbErr> {
+    let sql = format!("CREATE UNIQUE INDEX {name} ON {table} ({columns}) WHERE {only}");
     manager.get_connection().execute_unprepared(&sql).await.map(drop)
 }

@@ -22,8 +22,8 @@ pub async fn runes(store: &Store, session: SessionId) -> Result<Vec<Rune>> {
     }
 }
 
-/// Everything that is wrong, in words; nothing, if all is well. The session must be at rest.
-pub async fn session(store: &Store, session: SessionId) -> Result<Vec<String>> {
+/// What `verify` and `replay` find wrong with a session's log, in words.
+pub async fn log(store: &Store, session: SessionId) -> Result<(Vec<Rune>, Vec<String>)> {
     let mut wrong = Vec::new();
     let runes = runes(store, session).await?;
     wrong.extend(invariant::check(&runes, Scope::default()).iter().map(|v| format!("verify: {v:?}")));
@@ -32,7 +32,12 @@ pub async fn session(store: &Store, session: SessionId) -> Result<Vec<String>> {
     let live = store.states(session).await?;
     let differences = states.diff(live.iter().map(|(m, e, s)| (*m, *e, s.as_str())));
     wrong.extend(differences.iter().map(|d| format!("replay: {d:?}")));
+    Ok((runes, wrong))
+}
 
+/// Everything that is wrong, in words; nothing, if all is well. The session must be at rest.
+pub async fn session(store: &Store, session: SessionId) -> Result<Vec<String>> {
+    let (runes, mut wrong) = log(store, session).await?;
     let turns = turn::Entity::find().filter(turn::Column::SessionId.eq(session.uuid())).all(store.db()).await?;
     for turn in turns.iter().filter(|t| t.ended_at.is_none()) {
         wrong.push(format!("turn {} has not ended: {} with {} open calls", turn.id, turn.status, turn.open_calls));

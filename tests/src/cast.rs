@@ -2,11 +2,11 @@
 
 use anyhow::{Result, bail};
 use chrono::{SubsecRound, Utc};
-use instar_core::id::{AgentId, CallId, SessionId, TurnId};
+use instar_core::id::{AgentId, AssetId, CallId, HopId, MissionId, PlanId, SessionId, StepId, TaskId, TurnId};
 use instar_core::machine::{self, Answer as Cell, By, Move, Table as Machine};
 use instar_core::rune::payload::*;
 use instar_core::rune::{Actor, Draft};
-use instar_store::entity::{agent, session, tool_call, turn};
+use instar_store::entity::{agent, asset, hop, mission, plan, session, task, tool_call, tool_step, turn};
 use instar_store::{Answer, Change, Commit, Landed, Store};
 use serde_json::json;
 use uuid::Uuid;
@@ -42,7 +42,7 @@ pub fn session_row(id: SessionId, status: &str) -> session::Model {
     let now = Utc::now().trunc_subsecs(6);
     session::Model {
         id: id.uuid(),
-        namespace: "test".into(),
+        namespace: "default".into(),
         name: None,
         status: status.into(),
         epoch: 0,
@@ -53,6 +53,9 @@ pub fn session_row(id: SessionId, status: &str) -> session::Model {
         root_agent_id: None,
         config: json!({}),
         budget: json!({}),
+        final_hash: None,
+        holds: None,
+        reset_at: None,
         created_at: now,
         updated_at: now,
     }
@@ -97,6 +100,7 @@ pub fn turn_row(id: TurnId, session: SessionId, agent: AgentId, status: &str) ->
         input: json!({}),
         output: None,
         usage: json!({}),
+        reserved: None,
         control: None,
         error: None,
         deadline_at: None,
@@ -130,8 +134,218 @@ pub fn call_row(id: CallId, session: SessionId, agent: AgentId, turn: TurnId, st
         approval: None,
         result_status: None,
         result: None,
+        waits_for: None,
         expires_at: None,
         traceparent: None,
+        created_at: now,
+        updated_at: now,
+        ended_at: None,
+    }
+}
+
+pub fn mission_row(id: MissionId, session: SessionId, status: &str) -> mission::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    mission::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        agent_id: None,
+        author: "key_test".into(),
+        gates: json!({}),
+        gate_timeout_ms: None,
+        on_hop_failure: "attention".into(),
+        hop_attempts_max: 3,
+        detached: false,
+        reset_of: None,
+        traceparent: None,
+        created_at: now,
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        revision: 1,
+        name: "map".into(),
+        description: None,
+        goal: "a map of the coast".into(),
+        success_criteria: json!(["it shows every rock"]),
+        scope: None,
+        metadata: None,
+        current_hop_id: None,
+        hops: 0,
+        awaits: "person".into(),
+        asked: 0,
+        asked_turn_id: None,
+        question: None,
+        feedback: None,
+        attention: None,
+        gate_due_at: None,
+        failure: None,
+        reset_to: None,
+        updated_at: now,
+        ended_at: None,
+    }
+}
+
+pub fn hop_row(id: HopId, session: SessionId, mission: MissionId, sequence: i64, status: &str) -> hop::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    hop::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        mission_id: mission.uuid(),
+        sequence,
+        author: "key_test".into(),
+        executor: "steps".into(),
+        traceparent: None,
+        created_at: now,
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        revision: 1,
+        name: "sound".into(),
+        description: None,
+        goal: None,
+        success_criteria: json!([]),
+        rationale: None,
+        alternatives: None,
+        inputs: json!([]),
+        outputs: json!([]),
+        is_final: false,
+        plan_accepted_once: false,
+        archived: false,
+        attempts: 0,
+        repairs: 0,
+        phase: None,
+        failure_class: None,
+        error: None,
+        feedback: None,
+        input_versions: None,
+        result: None,
+        updated_at: now,
+        ended_at: None,
+    }
+}
+
+pub fn step_row(id: StepId, hop: &hop::Model, sequence: i64, status: &str) -> tool_step::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    tool_step::Model {
+        id: id.uuid(),
+        session_id: hop.session_id,
+        mission_id: hop.mission_id,
+        hop_id: hop.id,
+        sequence,
+        attempts_max: 3,
+        traceparent: None,
+        created_at: now,
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        name: format!("step {sequence}"),
+        description: None,
+        tool: Some("echo".into()),
+        parameter_mapping: json!({}),
+        result_mapping: json!({}),
+        resource_configs: None,
+        attempts: 0,
+        call_id: None,
+        next_at: None,
+        validation_errors: None,
+        result: None,
+        error: None,
+        started_at: None,
+        updated_at: now,
+        ended_at: None,
+    }
+}
+
+pub fn asset_row(id: AssetId, session: SessionId, mission: MissionId, role: &str, status: &str) -> asset::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    asset::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        mission_id: mission.uuid(),
+        hop_id: None,
+        scope: "mission".into(),
+        author: "key_test".into(),
+        traceparent: None,
+        created_at: now,
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        revision: 1,
+        role: role.into(),
+        name: role.into(),
+        description: None,
+        kind: "string".into(),
+        subtype: None,
+        is_array: false,
+        schema: json!({"type": "string"}),
+        metadata: None,
+        content_version: 0,
+        promoted_version: None,
+        step_id: None,
+        summary: None,
+        error: None,
+        ttl_ms: None,
+        expires_at: None,
+        updated_at: now,
+        ended_at: None,
+    }
+}
+
+pub fn plan_row(id: PlanId, session: SessionId, status: &str) -> plan::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    plan::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        hop_id: None,
+        goal: "peace".into(),
+        autonomy: "manual".into(),
+        config: json!({}),
+        budget: json!({}),
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        iteration: 1,
+        revision: 0,
+        drafted: false,
+        asked: 0,
+        orchestrator_id: None,
+        critic_id: None,
+        turn_id: None,
+        feedback: None,
+        reason: None,
+        summary: None,
+        created_at: now,
+        updated_at: now,
+        ended_at: None,
+    }
+}
+
+pub fn task_row(id: TaskId, session: SessionId, plan: PlanId, status: &str) -> task::Model {
+    let now = Utc::now().trunc_subsecs(6);
+    task::Model {
+        id: id.uuid(),
+        session_id: session.uuid(),
+        plan_id: plan.uuid(),
+        key: "a".into(),
+        title: "a".into(),
+        description: "do a".into(),
+        priority: "medium".into(),
+        role: "worker".into(),
+        deps: json!([]),
+        success_criteria: json!([]),
+        status: status.into(),
+        epoch: 0,
+        version: 0,
+        attempt: 1,
+        attempts_max: 3,
+        iteration: 1,
+        asked: 0,
+        owner_id: None,
+        turn_id: None,
+        result: None,
+        evidence: json!([]),
+        error: None,
+        assigned_at: None,
+        started_at: None,
         created_at: now,
         updated_at: now,
         ended_at: None,

@@ -1,8 +1,9 @@
 //! The kill matrix: a fault under load, the recovery, and what must be true afterwards.
 
 use crate::audit;
-use crate::fleet::{Fleet, Killed, Setup, tool_turn};
+use crate::fleet::{Fleet, Killed, Node, Setup};
 use crate::load::Load;
+use crate::play::{self, Play, Run};
 use anyhow::{Context, Result, bail, ensure};
 use instar_core::id::SessionId;
 use instar_store::{Options, Store};
@@ -17,6 +18,8 @@ const TOOLS: [&str; 3] = ["charge", "put", "echo"];
 /// Turns that must have ended before a fault counts as one under load.
 const WARM: u64 = 24;
 const AGENTS: usize = 8;
+/// Rounds of a play before and after a fault.
+const ROUNDS: u64 = 4;
 /// A crash point that is not reached under load within this is void.
 const HIT_WITHIN: Duration = Duration::from_secs(20);
 const RECOVERY_WITHIN: Duration = Duration::from_secs(60);
@@ -92,7 +95,9 @@ impl Ground {
     pub async fn prepare(binary: PathBuf) -> Result<Ground> {
         let (postgres, nats) = (Postgres::start().await?, Nats::start().await?);
         let database = postgres.create_database().await?;
-        let setup = Setup::new(binary, &database, nats.url(), tool_turn());
+        let mut setup = Setup::new(binary, &database, nats.url(), play::script());
+        setup.config = play::CONFIG.into();
+        setup.environment = vec![(play::ENVIRONMENT.0, play::ENVIRONMENT.1.into())];
         let mut fleet = Fleet::start(setup).await?;
         for service in ["agent-worker", "tool-runner"] {
             let node = fleet.spawn(service, &[]).await?;
@@ -118,16 +123,50 @@ impl Ground {
         violations.extend(
             finished.iter().filter(|f| f.status != "completed").map(|f| format!("{} ended as {}", f.turn, f.status)),
         );
-        let effects = self.fleet.tool.ledger().effects();
-        violations.extend(audit::repeated(&effects[self.checked.min(effects.len())..], "charge"));
-        self.checked = effects.len();
-        for node in &mut self.fleet.nodes {
-            if let Some(status) = node.ended()? {
-                violations.push(format!("{} ended by itself with {status}:\n{}", node.service, node.log_tail()));
-            }
-        }
+        violations.extend(self.repeated_effects());
+        violations.extend(self.ended_nodes()?);
         let recovery = crossing.unwrap_or_default();
         Ok(Report { fault: fault.to_string(), before, turns: finished.len(), violations, recovery, void })
+    }
+
+    /// A play, the fault in the midst of it, recovery, and the questions.
+    pub async fn perform(&mut self, play: Play, fault: &Fault) -> Result<Report> {
+        let name = format!("{play}: {fault}");
+        let mut run = Run::start(play, &self.fleet, &self.store).await.with_context(|| name.clone())?;
+        run.more(ROUNDS, RECOVERY_WITHIN).await.with_context(|| format!("warming up {play}"))?;
+        let before = run.finished();
+        let struck = match fault {
+            Fault::Crash { service, point, nth } => self.crash(service, &format!("{point}:{nth}")).await,
+            Fault::Kill { service } => self.kill(service).await,
+            other => bail!("{other} is not for plays"),
+        };
+        let struck = struck.with_context(|| name.clone())?;
+        let at = struck.unwrap_or_else(Instant::now);
+        run.more(ROUNDS, RECOVERY_WITHIN).await.with_context(|| format!("after {name}"))?;
+        let rounds = run.stop().await.with_context(|| format!("after {name}"))?;
+        let crossing = rounds.iter().filter(|r| r.began <= at && r.ended > at).map(|r| r.ended - at).max();
+        let mut violations = play::verify(play, &rounds, &self.fleet, &self.store).await?;
+        violations.extend(self.repeated_effects());
+        violations.extend(self.ended_nodes()?);
+        let (void, recovery) = (struck.is_none(), crossing.unwrap_or_default());
+        Ok(Report { fault: name, before, turns: rounds.len(), violations, recovery, void })
+    }
+
+    fn repeated_effects(&mut self) -> Vec<String> {
+        let effects = self.fleet.tool.ledger().effects();
+        let repeated = audit::repeated(&effects[self.checked.min(effects.len())..], "charge");
+        self.checked = effects.len();
+        repeated
+    }
+
+    fn ended_nodes(&mut self) -> Result<Vec<String>> {
+        let mut ended = Vec::new();
+        for node in &mut self.fleet.nodes {
+            if let Some(status) = node.ended()? {
+                ended.push(format!("{} ended by itself with {status}:\n{}", node.service, node.log_tail()));
+            }
+        }
+        Ok(ended)
     }
 
     /// Waits until the session is at rest, then asks what must be true of it.
@@ -167,12 +206,7 @@ impl Ground {
     async fn inject(&mut self, fault: &Fault, load: &mut Load) -> Result<Option<Instant>> {
         match fault {
             Fault::Crash { service, point, nth } => self.crash(service, &format!("{point}:{nth}")).await,
-            Fault::Kill { service } => {
-                let at = Instant::now();
-                self.fleet.node(service)?.kill9().await?;
-                self.replace(service, &[]).await?;
-                Ok(Some(at))
-            }
+            Fault::Kill { service } => self.kill(service).await,
             Fault::Terminate { service } => {
                 let at = Instant::now();
                 self.fleet.node(service)?.terminate(Duration::from_secs(30)).await?;
@@ -208,8 +242,44 @@ impl Ground {
         }
     }
 
+    async fn kill(&mut self, service: &'static str) -> Result<Option<Instant>> {
+        let at = Instant::now();
+        self.fleet.node(service)?.kill9().await?;
+        self.replace(service, &[]).await?;
+        Ok(Some(at))
+    }
+
+    /// Lets a service be run by the first of its processes alone: what is not its own it would hardly ever pass.
+    async fn alone(&mut self, service: &'static str) -> Result<usize> {
+        let mut others: Vec<Node> = Vec::new();
+        let mut at = 0;
+        let mut seen = false;
+        while at < self.fleet.nodes.len() {
+            if self.fleet.nodes[at].service == service && std::mem::replace(&mut seen, true) {
+                others.push(self.fleet.nodes.remove(at));
+            } else {
+                at += 1;
+            }
+        }
+        let count = others.len();
+        for mut node in others {
+            node.terminate(Duration::from_secs(30)).await?;
+        }
+        Ok(count)
+    }
+
     async fn crash(&mut self, service: &'static str, at: &str) -> Result<Option<Instant>> {
         let place = self.fleet.nodes.iter().position(|n| n.service == service).context("no such service")?;
+        let gone = self.alone(service).await?;
+        let struck = self.crash_at(service, place, at).await;
+        for _ in 0..gone {
+            let node = self.fleet.spawn(service, &[]).await?;
+            self.fleet.nodes.push(node);
+        }
+        struck
+    }
+
+    async fn crash_at(&mut self, service: &'static str, place: usize, at: &str) -> Result<Option<Instant>> {
         if self.exchange(service, &[(instar_crashpoint::VARIABLE, at)]).await?.is_none() {
             // The point lies on its way up, and it was passed.
             let struck = Instant::now();
@@ -270,10 +340,14 @@ pub fn all() -> Vec<Fault> {
             let passes = match owner {
                 "worker" => service == "agent-worker",
                 "runner" => service == "tool-runner",
-                // The scheduler commits only when something was lost.
-                _ => service != "scheduler",
+                // The scheduler commits only when something was lost, or in a play.
+                "store" | "runtime" => service != "scheduler",
+                _ => false,
             };
-            if passes {
+            // Those that only a play passes are in `lively`.
+            let plain =
+                !["runner.account", "runner.native", "worker.summary"].iter().any(|only| point.starts_with(only));
+            if passes && plain {
                 faults.push(Fault::Crash { service, point, nth: 3 });
             }
         }
@@ -290,6 +364,44 @@ pub fn all() -> Vec<Fault> {
         for server in ["Postgres", "NATS"] {
             faults.push(Fault::Cut { service, server, seconds: 10 });
         }
+    }
+    faults
+}
+
+/// Faults in the midst of plays, each where it can strike.
+pub fn lively() -> Vec<(Play, Fault)> {
+    const COMMITS: [&str; 4] =
+        ["store.commit.before", "store.commit.after", "runtime.publish.before", "runtime.publish.after"];
+    const TIMERS: [&str; 2] = ["scheduler.timer.before", "scheduler.timer.after"];
+    const SUMMARIES: [&str; 2] = ["worker.summary.before", "worker.summary.after"];
+    const NATIVE: [&str; 2] = ["runner.native.before", "runner.native.after"];
+    const ACCOUNT: [&str; 4] =
+        ["runner.account.before", "runner.account.after", "runner.effect.before", "runner.effect.after"];
+    const SEALS: [&str; 2] = ["scheduler.seal.before", "scheduler.seal.after"];
+    const ARCHIVES: [&str; 4] =
+        ["archive.write.before", "archive.write.after", "archive.commit.before", "archive.commit.after"];
+    const PRUNES: [&str; 2] = ["archive.prune.before", "archive.prune.after"];
+    let places: [(Play, &'static str, &[&[&'static str]]); 12] = [
+        (Play::Nudges, "scheduler", &[&COMMITS, &TIMERS]),
+        (Play::Nudges, "agent-worker", &[&COMMITS]),
+        (Play::Nudges, "api", &[&COMMITS]),
+        (Play::Broadcasts, "api", &[&COMMITS]),
+        (Play::Broadcasts, "agent-worker", &[&COMMITS]),
+        (Play::Summaries, "agent-worker", &[&COMMITS, &SUMMARIES]),
+        (Play::Children, "tool-runner", &[&COMMITS, &NATIVE]),
+        (Play::Children, "agent-worker", &[&COMMITS]),
+        (Play::Accounts, "tool-runner", &[&COMMITS, &ACCOUNT]),
+        (Play::Endings, "scheduler", &[&COMMITS, &SEALS, &ARCHIVES, &PRUNES]),
+        (Play::Endings, "api", &[&COMMITS, &ARCHIVES]),
+        (Play::Endings, "tool-runner", &[&COMMITS]),
+    ];
+    let mut faults = Vec::new();
+    for (play, service, points) in places {
+        faults.extend(points.iter().copied().flatten().map(|point| (play, Fault::Crash { service, point, nth: 2 })));
+    }
+    for play in Play::ALL {
+        faults
+            .extend(["scheduler", "agent-worker", "tool-runner", "api"].map(|service| (play, Fault::Kill { service })));
     }
     faults
 }

@@ -25,7 +25,7 @@ pub struct Setup {
     pub binary: PathBuf,
     pub database: String,
     pub nats: String,
-    /// Further lines of the configuration.
+    /// Further lines of the configuration. `TOOL_URL` and `MODEL_URL` stand for the servers.
     pub config: String,
     pub model: Script,
     /// Another model server than the scripted one.
@@ -129,14 +129,24 @@ impl Fleet {
     /// All of it in one process, as `instar dev` runs it.
     pub async fn embedded(setup: Setup) -> Result<Fleet> {
         let mut fleet = Fleet::set_up(setup).await?;
-        let data = fleet.folder.path().join("data");
-        let (port, log) = (fleet.port.to_string(), fleet.folder.path().join("dev.log"));
-        let mut command = fleet.command();
-        command.args(["dev", "--port", &port, "--api-key", KEY, "--config"]).arg(&fleet.config);
-        command.arg("--data-dir").arg(data);
-        let node = ready("dev", command, log).await?;
+        let node = fleet.spawn_dev().await?;
         fleet.nodes.push(node);
         Ok(fleet)
+    }
+
+    /// `instar dev` on this fleet's folder and port.
+    pub async fn spawn_dev(&self) -> Result<Node> {
+        let n = self.started.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let log = self.folder.path().join(format!("{n:03}-dev.log"));
+        let mut command = self.command();
+        command.args(["dev", "--port", &self.port.to_string(), "--api-key", KEY, "--config"]).arg(&self.config);
+        command.arg("--data-dir").arg(self.data());
+        ready("dev", command, log).await
+    }
+
+    /// Where `instar dev` keeps what it knows.
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
     }
 
     /// Everything but the services.
@@ -186,6 +196,15 @@ impl Fleet {
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command.current_dir(self.folder.path()).stdin(Stdio::null()).kill_on_drop(true);
         command
+    }
+
+    /// The command line, told of this fleet: whether it ended well, and what it said.
+    pub async fn run(&self, arguments: &[&str]) -> Result<(bool, String)> {
+        let mut command = self.command();
+        command.args(["--server", &format!("http://127.0.0.1:{}", self.port), "--key", KEY]).args(arguments);
+        let output = command.output().await?;
+        let said = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
     }
 
     /// Starts a service and waits until it says that it is ready.
@@ -244,8 +263,13 @@ async fn ready(service: &'static str, mut command: Command, log: PathBuf) -> Res
 fn configuration(setup: &Setup, model: &Model, tool: &Tool, port: u16, prefix: &str) -> String {
     let schema = "{ type = \"object\", properties = { token = { type = \"string\" } }, required = [\"token\"] }";
     let http = |name: &str, extra: &str| {
+        let asks = match name.split_once('_') {
+            Some(("slow", _)) => "?delay_ms=2500",
+            Some(("fail", _)) => "?fail=500",
+            _ => "",
+        };
         format!(
-            "[[tools]]\nname = \"{name}\"\nkind = \"http\"\nmethod = \"POST\"\nurl = \"{}\"\nparameters = {schema}\n{extra}\n",
+            "[[tools]]\nname = \"{name}\"\nkind = \"http\"\nmethod = \"POST\"\nurl = \"{}{asks}\"\nparameters = {schema}\n{extra}\n",
             tool.effect_url(name)
         )
     };
@@ -256,16 +280,21 @@ fn configuration(setup: &Setup, model: &Model, tool: &Tool, port: u16, prefix: &
             setup.database, setup.nats
         ),
     };
+    let url = setup.model_url.as_deref().unwrap_or(model.url());
     format!(
         "{servers}[api]\nlisten = \"127.0.0.1:{port}\"\n\
          [auth]\nbootstrap_key_env = \"FLEET_KEY\"\n[runner]\negress = {{ allow = [\"127.0.0.1\"], ports = [{}] }}\n\
          [telemetry]\nlog_filter = \"info\"\n{}\n\
-         [[models]]\nname = \"default\"\nprovider = \"openai\"\nbase_url = \"{}/v1\"\nmodel = \"mock\"\n{}{}",
+         [[models]]\nname = \"default\"\nprovider = \"openai\"\nbase_url = \"{url}/v1\"\nmodel = \"mock\"\n\
+         [[models]]\nname = \"priced\"\nprovider = \"openai\"\nbase_url = \"{url}/v1\"\nmodel = \"mock\"\nmax_tokens = 50\n\
+         price = {{ input_per_mtok = \"1000\", output_per_mtok = \"2000\" }}\n{}{}{}{}{}",
         tool.url().rsplit(':').next().unwrap_or("80"),
-        setup.config,
-        setup.model_url.as_deref().unwrap_or(model.url()),
+        setup.config.replace("TOOL_URL", tool.url()).replace("MODEL_URL", model.url()),
         http("charge", "side_effects = true\nidempotent = false\n"),
         http("put", "side_effects = true\nidempotent = true\n"),
+        http("slow_charge", "side_effects = true\nidempotent = false\n"),
+        http("slow_put", "side_effects = true\nidempotent = true\n"),
+        http("fail_charge", "side_effects = true\nidempotent = false\n"),
     )
 }
 

@@ -110,7 +110,8 @@ pub async fn turn(client: &Client, agent: &str, text: &str) -> Result<Finished> 
     }
 }
 
-async fn insist<T, F>(began: Instant, ask: impl Fn() -> F) -> Result<T>
+/// Asks until somebody answers; an API that is away is tried again.
+pub(crate) async fn insist<T, F>(began: Instant, ask: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T, ClientError>>,
 {

@@ -69,3 +69,9 @@ pub async fn bus(stage: &Stage) -> Result<instar_bus::Bus> {
     let server = instar_bus::Connection::new(instar_testkit::nats::shared().await?);
     Ok(instar_bus::Bus::connect(space, &server, options).await?)
 }
+
+/// A bus that nobody else is on.
+pub fn deaf() -> Result<instar_bus::Bus> {
+    let space = instar_bus::Namespace::new("deaf", instar_core::rune::KINDS.iter().map(|k| k.token))?;
+    Ok(instar_bus::Bus::local(space, instar_bus::Options::default()))
+}

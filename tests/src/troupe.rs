@@ -49,7 +49,9 @@ impl Troupe {
                 "side_effects": true, "idempotent": idempotent,
             }));
         }
-        let entry = json!({"name": "default", "provider": "openai", "base_url": format!("{}/v1", model.url()), "model": "mock"});
+        let first = config.models.first().cloned().unwrap_or_default();
+        let entry = json!({"name": "default", "provider": "openai", "base_url": format!("{}/v1", model.url()),
+            "model": "mock", "context_window": first.context_window, "max_tokens": first.max_tokens, "price": first.price});
         let _ = rustls::crypto::ring::default_provider().install_default();
         let models = Arc::new(Models::from_config(&[serde_json::from_value::<ModelConfig>(entry)?])?);
         let tools = Arc::new(instar_tool_runner::registry(&config)?);

@@ -71,7 +71,8 @@ fn done() -> Outcome {
 }
 
 fn spoken(text: &str) -> Spoken {
-    Spoken { text: text.into(), reasoning: None, blocks: None, usage: Usage { input_tokens: 10, output_tokens: 5 } }
+    let usage = Usage { input_tokens: 10, output_tokens: 5 };
+    Spoken { text: text.into(), usage, ..Spoken::default() }
 }
 
 async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(stage: Stage) -> Result<()> {
@@ -83,7 +84,7 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
     let before = store.writer_stats().commits.load(std::sync::atomic::Ordering::Relaxed);
 
     let id = rows.send(false, "echo hi").await?.context("a turn")?;
-    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], worker, deadline())?).await?;
+    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], None, worker, deadline())?).await?;
     land(store, flow::calls(&rows.turn(id).await?, worker, &spoken(""), vec![asked("echo"), asked("now")])?).await?;
     let calls = rows.calls(id).await?;
     let mut left = Vec::new();
@@ -100,7 +101,14 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
     land(store, flow::resume(&rows.turn(id).await?, None, worker, Duration::zero())?).await?;
     let (agent_row, waiting) = (rows.agent().await?, rows.waiting().await?);
     let (commit, next) = flow::complete(
-        Ending { turn: &rows.turn(id).await?, agent: &agent_row, worker, waiting: &waiting, kill: false },
+        Ending {
+            turn: &rows.turn(id).await?,
+            agent: &agent_row,
+            worker,
+            waiting: &waiting,
+            ends: None,
+            pause: chrono::Duration::seconds(2),
+        },
         &spoken("It said hi."),
     )?;
     land(store, commit).await?;
@@ -109,7 +117,9 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
 
     let row = rows.turn(id).await?;
     assert_eq!((row.status.as_str(), row.output.as_deref(), row.iterations), ("completed", Some("It said hi."), 2));
-    assert_eq!(row.usage, json!({"input_tokens": 20, "output_tokens": 10}));
+    assert_eq!(row.usage, json!({"input_tokens": 20, "output_tokens": 10, "tool_calls": 2}));
+    let used = json!({"input_tokens": 20, "output_tokens": 10, "tool_calls": 2, "turns": 1});
+    assert_eq!(rows.agent().await?.usage, used);
     assert_eq!(rows.agent().await?.lifecycle, "idle");
     let next = rows.turn(next.context("the next turn")?).await?;
     assert_eq!(next.status, "queued");
@@ -135,8 +145,8 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
 
     // Two workers claim: one wins, and the other's writes name an epoch that is not theirs.
     let (agent_row, turn_row) = (rows.agent().await?, rows.turn(id).await?);
-    land(store, flow::claim(&agent_row, &turn_row, &[], one, deadline())?).await?;
-    let lost = store.commit(flow::claim(&agent_row, &turn_row, &[], two, deadline())?).await?;
+    land(store, flow::claim(&agent_row, &turn_row, &[], None, one, deadline())?).await?;
+    let lost = store.commit(flow::claim(&agent_row, &turn_row, &[], None, two, deadline())?).await?;
     assert!(matches!(lost, Answer::Found(_)), "{lost:?}");
     let zombie = turn::Model { epoch: 0, ..rows.turn(id).await? };
     let lost = store.commit(flow::calls(&zombie, two, &spoken(""), vec![asked("echo")])?).await?;
@@ -146,7 +156,14 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
     let (agent_row, turn_row) = (rows.agent().await?, rows.turn(id).await?);
     rows.send(true, "wait").await?;
     let (commit, next) = flow::complete(
-        Ending { turn: &turn_row, agent: &agent_row, worker: one, waiting: &[], kill: false },
+        Ending {
+            turn: &turn_row,
+            agent: &agent_row,
+            worker: one,
+            waiting: &[],
+            ends: None,
+            pause: chrono::Duration::seconds(2),
+        },
         &spoken("bye"),
     )?;
     assert!(next.is_none());
@@ -157,7 +174,8 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
             agent: &rows.agent().await?,
             worker: one,
             waiting: &rows.waiting().await?,
-            kill: false,
+            ends: None,
+            pause: chrono::Duration::seconds(2),
         },
         &spoken("bye"),
     )?;
@@ -166,7 +184,7 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
 
     // With a call still open a turn is not resumed.
     let id = next.context("next")?;
-    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], one, deadline())?).await?;
+    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], None, one, deadline())?).await?;
     land(store, flow::calls(&rows.turn(id).await?, one, &spoken(""), vec![asked("echo")])?).await?;
     ensure!(matches!(flow::resume(&rows.turn(id).await?, None, one, Duration::zero()), Err(FlowError::Open(1))));
 

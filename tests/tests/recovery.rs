@@ -12,7 +12,7 @@ use instar_core::machine::{
     Table, agent_drive, agent_lifecycle, session as session_machine, tool_call as call_machine,
 };
 use instar_core::rune::Rune;
-use instar_core::rune::payload::{ResultStatus, Usage};
+use instar_core::rune::payload::ResultStatus;
 use instar_runtime::config::Config;
 use instar_runtime::drain::{Drain, Drained};
 use instar_runtime::flow::{self, Asked, Ending, Fatal, Mode, Outcome, Spoken, Verdict};
@@ -78,7 +78,7 @@ fn minutes() -> chrono::Duration {
 }
 
 fn spoken(text: &str) -> Spoken {
-    Spoken { text: text.into(), reasoning: None, blocks: None, usage: Usage::default() }
+    Spoken { text: text.into(), ..Spoken::default() }
 }
 
 /// A turn that a worker claimed, with the rows as that worker knows them.
@@ -89,7 +89,8 @@ struct Claimed {
 }
 
 async fn claimed(store: &Store, agent: AgentId, id: TurnId, worker: WorkerId) -> Result<Claimed> {
-    let commit = flow::claim(&agent_row(store, agent).await?, &turn_row(store, id).await?, &[], worker, minutes())?;
+    let commit =
+        flow::claim(&agent_row(store, agent).await?, &turn_row(store, id).await?, &[], None, worker, minutes())?;
     land(store, commit).await?;
     Ok(Claimed { worker, turn: turn_row(store, id).await?, agent: agent_row(store, agent).await? })
 }
@@ -98,7 +99,8 @@ impl Claimed {
     /// Everything that a worker can still want to write about a turn it thinks it has.
     fn late_writes(&self) -> Result<Vec<(&'static str, Commit)>> {
         let Claimed { worker, turn, agent } = self;
-        let ending = || Ending { turn, agent, worker: *worker, waiting: &[], kill: false };
+        let ending =
+            || Ending { turn, agent, worker: *worker, waiting: &[], ends: None, pause: chrono::Duration::seconds(2) };
         let soon = chrono::Utc::now() + chrono::Duration::seconds(1);
         Ok(vec![
             ("checkpoint", flow::checkpoint(turn, *worker, "late", 0)?),
@@ -722,7 +724,7 @@ async fn overdue(troupe: &Troupe) -> Result<TurnId> {
         }
         let (rows, row) = (agent_row(store, agent).await?, turn_row(store, id).await?);
         // The troupe's own worker may find the turn first if this process was held up.
-        let claim = flow::claim(&rows, &row, &[], worker, chrono::Duration::milliseconds(1));
+        let claim = flow::claim(&rows, &row, &[], None, worker, chrono::Duration::milliseconds(1));
         let Ok(Answer::Moved(_)) = store.commit(claim?).await else { continue };
         let mut call = asked("charge", json!({"token": "x"}));
         (call.effect, call.verdict) = ("at_most_once", Verdict::Approved);

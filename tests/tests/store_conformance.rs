@@ -2,15 +2,17 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use futures::StreamExt;
-use instar_core::id::{AgentId, CallId, Entity, Kind, SessionId, TurnId};
+use instar_core::id::{
+    AgentId, AssetId, CallId, Entity, HopId, Kind, MissionId, PlanId, SessionId, StepId, TaskId, TurnId,
+};
 use instar_core::machine::{self, Answer as Cell, By, Emit, Move, Table as Machine};
 use instar_core::rune::sample::sample;
 use instar_core::rune::{Draft, KINDS};
-use instar_store::entity::{agent, session, tool_call, turn};
+use instar_store::entity::{agent, asset, hop, mission, plan, session, task, tool_call, tool_step, turn};
 use instar_store::{Answer, Change, Commit, Landed, Options, Store, Table};
 use instar_tests::cast::{self, fresh, mv, system};
+use instar_tests::on_both;
 use instar_tests::stage::Stage;
-use instar_tests::{on_both, specimen};
 use sea_orm::{ActiveModelTrait, ActiveValue::Set, EntityTrait, IntoActiveModel};
 use serde_json::value::RawValue;
 use uuid::Uuid;
@@ -28,7 +30,13 @@ fn table_of(machine: &Machine) -> Result<&'static Table> {
         "agent_lifecycle" | "agent_drive" => &agent::TABLE,
         "turn" => &turn::TABLE,
         "tool_call" => &tool_call::TABLE,
-        other => specimen::table(other).context("a table")?,
+        "mission" => &mission::TABLE,
+        "hop" => &hop::TABLE,
+        "tool_step" => &tool_step::TABLE,
+        "asset" => &asset::TABLE,
+        "plan" => &plan::TABLE,
+        "task" => &task::TABLE,
+        other => bail!("{other} has no table"),
     })
 }
 
@@ -64,17 +72,33 @@ async fn place(store: &Store, machine: &'static Machine, state: &str) -> Result<
             let row = cast::call_row(CallId::from(id), session, fresh(), fresh(), state);
             tool_call::Entity::insert(row.into_active_model()).exec_without_returning(db).await?;
         }
-        _ => {
-            let row = specimen_row(id, session, state);
-            specimen::Entity::insert(row.into_active_model()).exec_without_returning(db).await?;
+        "mission" => {
+            let row = cast::mission_row(MissionId::from(id), session, state);
+            mission::Entity::insert(row.into_active_model()).exec_without_returning(db).await?;
         }
+        "hop" => {
+            let row = cast::hop_row(HopId::from(id), session, fresh(), 1, state);
+            hop::Entity::insert(row.into_active_model()).exec_without_returning(db).await?;
+        }
+        "tool_step" => {
+            let row = cast::step_row(StepId::from(id), &cast::hop_row(fresh(), session, fresh(), 1, ""), 1, state);
+            tool_step::Entity::insert(row.into_active_model()).exec_without_returning(db).await?;
+        }
+        "asset" => {
+            let row = cast::asset_row(AssetId::from(id), session, fresh(), "output", state);
+            asset::Entity::insert(row.into_active_model()).exec_without_returning(db).await?;
+        }
+        "plan" => {
+            let row = cast::plan_row(PlanId::from(id), session, state);
+            plan::Entity::insert(row.into_active_model()).exec_without_returning(db).await?;
+        }
+        "task" => {
+            let row = cast::task_row(TaskId::from(id), session, fresh(), state);
+            task::Entity::insert(row.into_active_model()).exec_without_returning(db).await?;
+        }
+        other => bail!("{other} has no table"),
     }
     Ok(Subject { session, entity, table: table_of(machine)? })
-}
-
-fn specimen_row(id: Uuid, session: SessionId, state: &str) -> specimen::Model {
-    let updated_at = chrono::SubsecRound::trunc_subsecs(chrono::Utc::now(), 6);
-    specimen::Model { id, session_id: session.uuid(), status: state.into(), epoch: 0, version: 0, updated_at }
 }
 
 /// The runes that a move's row names, with sample payloads.
@@ -110,7 +134,13 @@ async fn state(store: &Store, machine: &Machine, id: Uuid) -> Result<String> {
         "agent_drive" => agent::Entity::find_by_id(id).one(db).await?.context("row")?.drive,
         "turn" => turn::Entity::find_by_id(id).one(db).await?.context("row")?.status,
         "tool_call" => tool_call::Entity::find_by_id(id).one(db).await?.context("row")?.status,
-        _ => specimen::Entity::find_by_id(id).one(db).await?.context("row")?.status,
+        "mission" => mission::Entity::find_by_id(id).one(db).await?.context("row")?.status,
+        "hop" => hop::Entity::find_by_id(id).one(db).await?.context("row")?.status,
+        "tool_step" => tool_step::Entity::find_by_id(id).one(db).await?.context("row")?.status,
+        "asset" => asset::Entity::find_by_id(id).one(db).await?.context("row")?.status,
+        "plan" => plan::Entity::find_by_id(id).one(db).await?.context("row")?.status,
+        "task" => task::Entity::find_by_id(id).one(db).await?.context("row")?.status,
+        other => bail!("{other} has no table"),
     })
 }
 
@@ -144,7 +174,30 @@ async fn bear(store: &Store, machine: &'static Machine, birth: Move) -> Result<(
             let row = cast::call_row(CallId::from(entity.id), session, fresh(), fresh(), to);
             commit.bear(&tool_call::TABLE, entity, &[birth], row);
         }
-        _ => drop(commit.bear(table_of(machine)?, entity, &[birth], specimen_row(entity.id, session, to))),
+        Kind::Mission => {
+            let row = cast::mission_row(MissionId::from(entity.id), session, to);
+            commit.bear(&mission::TABLE, entity, &[birth], row);
+        }
+        Kind::Hop => {
+            let row = cast::hop_row(HopId::from(entity.id), session, fresh(), 1, to);
+            commit.bear(&hop::TABLE, entity, &[birth], row);
+        }
+        Kind::ToolStep => {
+            let row = cast::step_row(StepId::from(entity.id), &cast::hop_row(fresh(), session, fresh(), 1, ""), 1, to);
+            commit.bear(&tool_step::TABLE, entity, &[birth], row);
+        }
+        Kind::Asset => {
+            let row = cast::asset_row(AssetId::from(entity.id), session, fresh(), "output", to);
+            commit.bear(&asset::TABLE, entity, &[birth], row);
+        }
+        Kind::Plan => {
+            let row = cast::plan_row(PlanId::from(entity.id), session, to);
+            commit.bear(&plan::TABLE, entity, &[birth], row);
+        }
+        Kind::Task => {
+            let row = cast::task_row(TaskId::from(entity.id), session, fresh(), to);
+            commit.bear(&task::TABLE, entity, &[birth], row);
+        }
     }
     tell(&mut commit, entity, &birth)?;
     Ok((cast::land(store, commit).await?, entity))
@@ -191,7 +244,6 @@ fn cells() -> Vec<(&'static Machine, Option<&'static str>, usize)> {
 }
 
 async fn every_cell_goes_through_the_writer_as_its_table_says(stage: Stage) -> Result<()> {
-    specimen::create(&stage.store).await?;
     let store = &stage.store;
     // One at a time, then many at once: the writer has a path for each.
     for together in [1, 48] {
@@ -238,7 +290,6 @@ async fn race(stores: &[Store; 2], machine: &'static Machine, from: &'static str
 }
 
 async fn two_writers_race_for_every_moving_cell_and_exactly_one_wins(stage: Stage) -> Result<()> {
-    specimen::create(&stage.store).await?;
     let stores = &rivals(&stage).await?;
     let cells = cells().into_iter().filter_map(|(machine, from, event)| from.map(|from| (machine, from, event)));
     let races = futures::stream::iter(cells).map(|(machine, from, event)| race(stores, machine, from, event));

@@ -2,11 +2,13 @@
 
 use anyhow::{Context, Result, ensure};
 use instar_core::doc::check_constraint;
-use instar_core::id::SessionId;
+use instar_core::id::{MissionId, SessionId};
 use instar_core::machine::{self, Table as Machine};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::SystemError;
-use instar_store::entity::{agent, idempotency_key, session, tool_call, turn};
+use instar_store::entity::{
+    agent, asset, hop, idempotency_key, mission, plan, session, task, tool_call, tool_step, turn,
+};
 use instar_store::{Commit, Repeat, Store, StoreError};
 use instar_tests::cast::{self, fresh, system};
 use instar_tests::on_both;
@@ -14,12 +16,18 @@ use instar_tests::stage::Stage;
 use sea_orm::{ConnectionTrait, DbBackend, EntityTrait, IntoActiveModel, Statement};
 use serde_json::json;
 
-const STATUSES: [(&str, &str, &Machine); 5] = [
+const STATUSES: [(&str, &str, &Machine); 11] = [
     ("sessions", "status", &machine::session::TABLE),
     ("agents", "lifecycle", &machine::agent_lifecycle::TABLE),
     ("agents", "drive", &machine::agent_drive::TABLE),
     ("turns", "status", &machine::turn::TABLE),
     ("tool_calls", "status", &machine::tool_call::TABLE),
+    ("missions", "status", &machine::mission::TABLE),
+    ("hops", "status", &machine::hop::TABLE),
+    ("tool_steps", "status", &machine::tool_step::TABLE),
+    ("assets", "status", &machine::asset::TABLE),
+    ("plans", "status", &machine::plan::TABLE),
+    ("tasks", "status", &machine::task::TABLE),
 ];
 
 /// The constraints of a table as the database tells them.
@@ -52,7 +60,7 @@ async fn the_database_knows_exactly_the_states_of_the_machines(stage: Stage) -> 
 
 async fn a_state_that_no_machine_knows_cannot_be_stored_by_anybody(stage: Stage) -> Result<()> {
     let db = stage.store.db();
-    let (s, a, t): (SessionId, _, _) = (fresh(), fresh(), fresh());
+    let (s, a, t, m): (SessionId, _, _, MissionId) = (fresh(), fresh(), fresh(), fresh());
     let refused = [
         session::Entity::insert(cast::session_row(s, "lost").into_active_model()).exec_without_returning(db).await,
         agent::Entity::insert(cast::agent_row(a, s, "lost", "idle").into_active_model())
@@ -65,10 +73,41 @@ async fn a_state_that_no_machine_knows_cannot_be_stored_by_anybody(stage: Stage)
         tool_call::Entity::insert(cast::call_row(fresh(), s, a, t, "lost").into_active_model())
             .exec_without_returning(db)
             .await,
+        mission::Entity::insert(cast::mission_row(m, s, "lost").into_active_model()).exec_without_returning(db).await,
+        hop::Entity::insert(cast::hop_row(fresh(), s, m, 1, "lost").into_active_model())
+            .exec_without_returning(db)
+            .await,
+        tool_step::Entity::insert(
+            cast::step_row(fresh(), &cast::hop_row(fresh(), s, m, 1, ""), 1, "lost").into_active_model(),
+        )
+        .exec_without_returning(db)
+        .await,
+        asset::Entity::insert(cast::asset_row(fresh(), s, m, "output", "lost").into_active_model())
+            .exec_without_returning(db)
+            .await,
+        plan::Entity::insert(cast::plan_row(fresh(), s, "lost").into_active_model()).exec_without_returning(db).await,
+        task::Entity::insert(cast::task_row(fresh(), s, fresh(), "lost").into_active_model())
+            .exec_without_returning(db)
+            .await,
     ];
     for (n, answer) in refused.iter().enumerate() {
         assert!(answer.is_err(), "{:?} took it", STATUSES[n]);
     }
+    Ok(())
+}
+
+async fn a_mission_has_one_hop_at_a_time_and_gives_a_number_once(stage: Stage) -> Result<()> {
+    let db = stage.store.db();
+    let (s, m): (SessionId, MissionId) = (fresh(), fresh());
+    let put = async |sequence: i64, status: &str| {
+        let row = cast::hop_row(fresh(), s, m, sequence, status);
+        hop::Entity::insert(row.into_active_model()).exec_without_returning(db).await
+    };
+    put(1, "CANCELLED").await?;
+    put(2, "FAILED").await?;
+    ensure!(put(2, "COMPLETED").await.is_err(), "the number was given before");
+    ensure!(put(3, "HOP_PLAN_STARTED").await.is_err(), "a failed hop is the current one");
+    put(3, "COMPLETED").await?;
     Ok(())
 }
 
@@ -114,5 +153,6 @@ async fn a_repeated_command_lands_once_and_finds_its_first_answer(stage: Stage) 
 on_both! {
     the_database_knows_exactly_the_states_of_the_machines;
     a_state_that_no_machine_knows_cannot_be_stored_by_anybody;
+    a_mission_has_one_hop_at_a_time_and_gives_a_number_once;
     a_repeated_command_lands_once_and_finds_its_first_answer;
 }

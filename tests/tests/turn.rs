@@ -385,7 +385,9 @@ async fn a_kill_outlives_an_interrupt_that_comes_after_it(stage: Stage) -> Resul
 }
 
 async fn the_limit_of_provider_calls_ends_a_turn_without_an_error(stage: Stage) -> Result<()> {
-    let troupe = Troupe::start(&stage, Script::function(|_| Reply::call("now", json!({}))), Config::default()).await?;
+    let mut config = Config::default();
+    config.worker.repeated_calls_max = 0;
+    let troupe = Troupe::start(&stage, Script::function(|_| Reply::call("now", json!({}))), config).await?;
     let (session, agent) = agent(&troupe, tools()).await?;
     let turn = troupe.send(agent, "loop", Mode::Queue).await?.context("a turn")?;
     let ended = troupe.ended(turn).await?;

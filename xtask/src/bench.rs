@@ -1,4 +1,4 @@
-//! `cargo xtask bench` and `faults`: release builds of what is measured or struck, then the program
+//! `cargo xtask bench`, `faults` and `mcp`: builds of what is measured, struck or tried, then the program
 //! of the crate instar-tests that does it.
 
 use std::process::ExitCode;
@@ -30,4 +30,12 @@ pub(crate) fn faults(extra: &[String]) -> Result<ExitCode> {
         return Ok(ExitCode::FAILURE);
     }
     cargo::step(&["run", "--release", "-q", "-p", "instar-tests", "--bin", "faults", "--"]).args(extra).exit()
+}
+
+pub(crate) async fn real_servers() -> Result<ExitCode> {
+    if !cargo::step(&["build", "-q", "-p", "instar-tests", "--bins"]).run()? {
+        return Ok(ExitCode::FAILURE);
+    }
+    let servers = Servers::start(false).await?;
+    cargo::step(&["run", "-q", "-p", "instar-tests", "--bin", "mcp-real"]).env(servers.env()).exit()
 }

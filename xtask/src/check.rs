@@ -40,7 +40,7 @@ fn linted(name: &'static str, arguments: &[&str], outcomes: &mut Vec<(&'static s
 async fn tests(extra: &[String]) -> Result<bool> {
     let chosen = extra.iter().take_while(|argument| *argument != "--");
     let chosen = chosen.into_iter().any(|argument| argument.starts_with("-p") || argument.starts_with("--package"));
-    let arguments: &[&str] = if chosen { &["test"] } else { &["test", "--workspace"] };
+    let arguments: &[&str] = if chosen { &["test"] } else { &["test", "--workspace", "--no-fail-fast"] };
     let servers = Servers::start(false).await?;
     println!("xtask test: Postgres and NATS are up");
     cargo::step(arguments).args(extra).env(servers.env()).run()

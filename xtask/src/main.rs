@@ -1,4 +1,4 @@
-//! The chores of this repository: `cargo xtask test`, `demo`, `bench`, `faults`, `docs`.
+//! The chores of this repository: `cargo xtask test`, `demo`, `bench`, `faults`, `mcp`, `docs`.
 //!
 //! It must not know the product; what a chore does lives in the crates it runs.
 
@@ -49,6 +49,8 @@ enum Chore {
         #[arg(last = true)]
         extra: Vec<String>,
     },
+    /// Install real MCP servers from the package registries, use them and kill them in mid-call
+    Mcp,
     /// Write the generated documentation anew
     Docs,
 }
@@ -60,6 +62,7 @@ async fn main() -> Result<ExitCode> {
         Chore::Bench { name, fast, extra } => bench::run(&name, !fast, &extra).await,
         Chore::Demo => cargo::step(&["run", "-q", "-p", "instar", "--", "dev", "--demo"]).exit(),
         Chore::Faults { extra } => bench::faults(&extra),
+        Chore::Mcp => bench::real_servers().await,
         Chore::Docs => cargo::step(&["run", "-q", "-p", "instar-tests", "--bin", "gen-docs"]).exit(),
     }
 }

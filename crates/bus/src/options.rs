@@ -64,6 +64,17 @@ impl Connection {
         }
     }
 
+    /// User and password, or a token, of the first address that has any.
+    pub(crate) fn login(&self) -> Option<(String, Option<String>)> {
+        let own = |url: &str| {
+            let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+            let (login, _) = rest.rsplit_once('@')?;
+            let (user, password) = login.split_once(':').map_or((login, None), |(user, word)| (user, Some(word)));
+            Some((decoded(user), password.map(decoded)))
+        };
+        self.url.split(',').find_map(|url| own(url.trim()))
+    }
+
     /// The addresses without user and password, for messages and logs.
     pub(crate) fn shown(&self) -> String {
         let shown = |url: &str| match url.split_once("://") {
@@ -74,6 +85,25 @@ impl Connection {
         };
         self.url.split(',').map(|url| shown(url.trim())).collect::<Vec<_>>().join(",")
     }
+}
+
+/// A part of a URL as it was before it was put there; what is no escape stands for itself.
+fn decoded(text: &str) -> String {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
+        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()).filter(|_| *first == b'%') {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl std::fmt::Debug for Connection {
@@ -91,5 +121,15 @@ mod tests {
         let connection = Connection::new("nats://user:p@ss@one:4222, token@two:4222,three");
         assert_eq!(connection.shown(), "nats://one:4222,two:4222,three");
         assert!(!format!("{connection:?}").contains("ss@"));
+        assert_eq!(connection.login(), Some(("user".into(), Some("p@ss".into()))));
+    }
+
+    #[test]
+    fn a_login_is_read_from_the_address_as_it_was_meant() {
+        let login = |url: &str| Connection::new(url).login();
+        assert_eq!(login("nats://host:4222"), None);
+        assert_eq!(login("nats://one,nats://t0k3n@two"), Some(("t0k3n".into(), None)));
+        assert_eq!(login("tls://a%40b:p%3Ass%2F@host"), Some(("a@b".into(), Some("p:ss/".into()))));
+        assert_eq!(login("nats://me:100%@host"), Some(("me".into(), Some("100%".into()))));
     }
 }

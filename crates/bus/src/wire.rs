@@ -37,10 +37,24 @@ macro_rules! wire {
 wire! {
     Rune { id, session_id, kind }
     WorkTurn { session_id, agent_id, turn_id }
-    WorkTool { session_id, turn_id, call_id, class }
     Control { session_id, agent_id }
     DeadLetter { subject, reason }
     Published { runs }
+}
+
+impl sealed::Sealed for WorkTool {}
+impl Wire for WorkTool {
+    const NAME: &'static str = "instar.v1.WorkTool";
+
+    fn missing(&self) -> Option<&'static str> {
+        match self {
+            // Of a step, or of a call, which need not be one of a turn.
+            Self { session_id, .. } if session_id.is_empty() => Some("session_id"),
+            Self { call_id, step_id, .. } if call_id.is_empty() && step_id.is_empty() => Some("call_id"),
+            Self { class, .. } if class.is_empty() => Some("class"),
+            _ => None,
+        }
+    }
 }
 
 impl sealed::Sealed for Live {}
@@ -78,6 +92,19 @@ mod tests {
         let error = read::<WorkTurn>(&Bytes::new(), None).unwrap_err();
         assert_eq!(error, "not an instar.v1.WorkTurn: session_id is empty");
         assert!(read::<WorkTurn>(&Bytes::from_static(b"\xff\xff\xff"), None).is_err());
+    }
+
+    #[test]
+    fn a_hint_to_runners_names_a_call_or_a_step() {
+        let hint = |call: &str, step: &str| WorkTool {
+            session_id: "s".into(),
+            call_id: call.into(),
+            step_id: step.into(),
+            class: "x".into(),
+            ..WorkTool::default()
+        };
+        assert_eq!([hint("c", "").missing(), hint("", "p").missing()], [None, None]);
+        assert_eq!(hint("", "").missing(), Some("call_id"));
     }
 
     #[test]

@@ -26,8 +26,17 @@ pub struct Agent {
     pub badge: Option<String>,
     #[serde(default)]
     pub owner: Option<String>,
+    /// The agent that made it.
+    #[serde(default)]
+    pub parent_id: Option<String>,
+    /// Agents that it made; not in lists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub children: Option<Vec<String>>,
     #[serde(default)]
     pub nudge_count: i64,
+    /// Nothing more comes of it until a person looks at it.
+    #[serde(default)]
+    pub needs_attention: bool,
     #[serde(default)]
     pub last_error: Option<String>,
     #[serde(default)]
@@ -58,6 +67,9 @@ pub struct NewAgent {
     /// `full_access`, `auto` or `read_only`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_mode: Option<String>,
+    /// The name of an account, or `{"pool": …}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Value>,
 }
 
 impl Client {

@@ -5,7 +5,7 @@ use crate::client::Client;
 use crate::error::ClientError;
 use crate::page::{Page, Query};
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -13,7 +13,8 @@ pub struct ToolCall {
     pub id: String,
     #[serde(default)]
     pub session_id: String,
-    #[serde(default)]
+    /// Empty for the call of a step that acts for nobody.
+    #[serde(default, deserialize_with = "or_empty")]
     pub agent_id: String,
     #[serde(default)]
     pub turn_id: Option<String>,
@@ -36,6 +37,10 @@ pub struct ToolCall {
     pub ended_at: Option<DateTime<Utc>>,
     #[serde(flatten)]
     pub rest: Rest,
+}
+
+fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Option::<String>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// What an unknown outcome was, as a person found out.

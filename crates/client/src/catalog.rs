@@ -27,6 +27,34 @@ pub struct Tool {
     pub idempotent: Option<bool>,
     #[serde(default)]
     pub requires_approval: Option<String>,
+    #[serde(default)]
+    pub available: Option<bool>,
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The MCP server that has it.
+    #[serde(default)]
+    pub server: Option<String>,
+    /// Of a definition that waits to be accepted.
+    #[serde(default)]
+    pub offered_hash: Option<String>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// An MCP server as a tool-runner sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct McpServer {
+    pub name: String,
+    pub runner: String,
+    pub status: String,
+    #[serde(default)]
+    pub reason: Option<String>,
+    #[serde(default)]
+    pub protocol: Option<String>,
+    #[serde(default)]
+    pub about: Option<String>,
+    #[serde(default)]
+    pub tools: u64,
     #[serde(flatten)]
     pub rest: Rest,
 }
@@ -57,6 +85,15 @@ impl Client {
 
     pub async fn register_tool(&self, spec: &Value) -> Result<Tool, ClientError> {
         self.post(&["v1", "tools"], spec).await
+    }
+
+    /// Accepts the definition that the tool's MCP server offers now, if it is the one with this hash.
+    pub async fn accept_tool(&self, name: &str, hash: Option<&str>) -> Result<Tool, ClientError> {
+        self.post(&["v1", "tools", name, "accept"], &serde_json::json!({"hash": hash})).await
+    }
+
+    pub async fn mcp_servers(&self) -> Result<Page<McpServer>, ClientError> {
+        self.get(&["v1", "mcp-servers"], &Query::new()).await
     }
 
     pub async fn models(&self, query: &Query) -> Result<Page<Model>, ClientError> {

@@ -64,9 +64,28 @@ pub struct Broadcast {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delivered {
     #[serde(default)]
-    pub delivered: Vec<Value>,
+    pub broadcast_id: String,
+    /// Agents that take it.
+    #[serde(default)]
+    pub delivered: Vec<String>,
     #[serde(default)]
     pub skipped: Vec<Skipped>,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+/// A broadcast as it was sent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Proclaimed {
+    pub id: String,
+    pub content: String,
+    pub standing: bool,
+    #[serde(default)]
+    pub expires_at: Option<DateTime<Utc>>,
+    #[serde(default)]
+    pub sender: String,
+    #[serde(default)]
+    pub created_at: Option<DateTime<Utc>>,
     #[serde(flatten)]
     pub rest: Rest,
 }
@@ -102,5 +121,9 @@ impl Client {
 
     pub async fn broadcast(&self, session: &str, broadcast: &Broadcast) -> Result<Delivered, ClientError> {
         self.post(&["v1", "sessions", session, "broadcasts"], broadcast).await
+    }
+
+    pub async fn broadcasts(&self, session: &str, query: &Query) -> Result<Page<Proclaimed>, ClientError> {
+        self.get(&["v1", "sessions", session, "broadcasts"], query).await
     }
 }

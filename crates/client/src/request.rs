@@ -18,6 +18,11 @@ const BODY_BYTES_MAX: usize = 64 << 20;
 /// A server that asks for a longer wait is not waited for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
+const JSON: &str = "application/json";
+
+/// What is sent, and of which form it is.
+type Body = (Vec<u8>, String);
+
 struct Answer {
     status: StatusCode,
     retry_after: Option<Duration>,
@@ -43,7 +48,37 @@ impl Client {
 
     /// Asks for an action; an answer without a body reads as null.
     pub async fn post<B: Serialize, T: DeserializeOwned>(&self, path: &[&str], body: &B) -> Result<T, ClientError> {
-        read(&self.send(Method::POST, self.url(path), Some(encode(body)?)).await?)
+        read(&self.send(Method::POST, self.url(path), Some((encode(body)?, JSON.to_owned()))).await?)
+    }
+
+    /// Sends bytes as they are.
+    pub(crate) async fn post_bytes<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        bytes: Vec<u8>,
+    ) -> Result<T, ClientError> {
+        read(&self.send(Method::POST, self.url(path), Some((bytes, "application/octet-stream".to_owned()))).await?)
+    }
+
+    /// Sends content of a type.
+    pub(crate) async fn post_content<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        bytes: Vec<u8>,
+        media_type: &str,
+    ) -> Result<T, ClientError> {
+        read(&self.send(Method::POST, self.url(path), Some((bytes, media_type.to_owned()))).await?)
+    }
+
+    /// What a path names, as it is.
+    pub(crate) async fn get_bytes(&self, path: &[&str], query: &Query) -> Result<Vec<u8>, ClientError> {
+        let mut url = self.url(path);
+        query.write(&mut url);
+        Ok(self.send(Method::GET, url, None).await?.to_vec())
+    }
+
+    pub async fn delete<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, ClientError> {
+        read(&self.send(Method::DELETE, self.url(path), None).await?)
     }
 
     pub(crate) async fn post_asking<B: Serialize, T: DeserializeOwned>(
@@ -54,20 +89,20 @@ impl Client {
     ) -> Result<T, ClientError> {
         let mut url = self.url(path);
         query.write(&mut url);
-        read(&self.send(Method::POST, url, Some(encode(body)?)).await?)
+        read(&self.send(Method::POST, url, Some((encode(body)?, JSON.to_owned()))).await?)
     }
 
     pub async fn patch<B: Serialize, T: DeserializeOwned>(&self, path: &[&str], body: &B) -> Result<T, ClientError> {
-        read(&self.send(Method::PATCH, self.url(path), Some(encode(body)?)).await?)
+        read(&self.send(Method::PATCH, self.url(path), Some((encode(body)?, JSON.to_owned()))).await?)
     }
 
-    async fn send(&self, method: Method, url: Url, body: Option<Vec<u8>>) -> Result<Bytes, ClientError> {
+    async fn send(&self, method: Method, url: Url, body: Option<Body>) -> Result<Bytes, ClientError> {
         let new = || uuid::Uuid::now_v7().simple().to_string();
         let key = (method == Method::POST && self.keyed).then(|| self.idempotency_key.clone().unwrap_or_else(new));
         let repeatable = method == Method::GET || key.is_some();
         let mut failures = 0;
         loop {
-            let outcome = self.attempt(&method, &url, body.as_deref(), key.as_deref()).await;
+            let outcome = self.attempt(&method, &url, body.as_ref(), key.as_deref()).await;
             failures += 1;
             let left = failures < self.retry.attempts;
             let pause = match outcome {
@@ -88,15 +123,15 @@ impl Client {
         &self,
         method: &Method,
         url: &Url,
-        body: Option<&[u8]>,
+        body: Option<&Body>,
         key: Option<&str>,
     ) -> Result<Answer, Failed> {
         let mut request = self.request(method.clone(), url.clone()).timeout(ANSWER_WITHIN);
         if let Some(key) = key {
             request = request.header("idempotency-key", key);
         }
-        if let Some(body) = body {
-            request = request.header(reqwest::header::CONTENT_TYPE, "application/json").body(body.to_vec());
+        if let Some((body, kind)) = body {
+            request = request.header(reqwest::header::CONTENT_TYPE, kind).body(body.clone());
         }
         let mut response = request.send().await.map_err(transport)?;
         let (status, retry_after) = (response.status(), retry_after(&response));

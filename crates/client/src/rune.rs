@@ -89,6 +89,14 @@ impl Move {
     }
 }
 
+/// The chain over a log up to a number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seal {
+    pub seq: i64,
+    /// Hexadecimal.
+    pub hash: String,
+}
+
 impl Rune {
     /// One field of the payload, if it is text.
     pub fn text(&self, field: &str) -> Option<String> {
@@ -121,6 +129,11 @@ impl Client {
             }
             next => Ok((data, next)),
         }
+    }
+
+    /// Every seal of a session, oldest first.
+    pub async fn seals(&self, session: &str) -> Result<Vec<Seal>, ClientError> {
+        self.every(&["v1", "sessions", session, "seals"], Query::new(), usize::MAX).await
     }
 
     /// Every rune after a number.

@@ -24,6 +24,9 @@ pub struct Session {
     /// Number of the newest rune.
     #[serde(default)]
     pub head_seq: i64,
+    /// Hexadecimal: the chain over the whole log, when nothing can follow any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_hash: Option<String>,
     #[serde(default)]
     pub created_at: Option<DateTime<Utc>>,
     #[serde(default)]
@@ -88,6 +91,11 @@ impl Client {
 
     pub async fn archive_session(&self, id: &str) -> Result<Session, ClientError> {
         self.act_on_session(id, "archive", &json!({})).await
+    }
+
+    /// Brings in the log of a session that ended elsewhere: a segment with all of its runes and seals.
+    pub async fn import_session(&self, segment: Vec<u8>) -> Result<Session, ClientError> {
+        self.post_bytes(&["v1", "sessions", "import"], segment).await
     }
 
     async fn act_on_session(&self, id: &str, action: &str, body: &Value) -> Result<Session, ClientError> {

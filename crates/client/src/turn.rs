@@ -62,6 +62,12 @@ impl Client {
         self.get(&["v1", "turns", id], &Query::new().with("wait", seconds)).await
     }
 
+    /// What the model was sent in a provider call of a turn; the latest if no number is given.
+    pub async fn turn_context(&self, id: &str, iteration: Option<u64>) -> Result<Value, ClientError> {
+        let query = Query::new().maybe("iteration", iteration.map(|n| n.to_string()));
+        self.get(&["v1", "turns", id, "context"], &query).await
+    }
+
     pub async fn interrupt_turn(&self, id: &str, reason: Option<&str>) -> Result<Turn, ClientError> {
         let body = reason.map_or(json!({}), |reason| json!({"reason": reason}));
         self.post(&["v1", "turns", id, "interrupt"], &body).await

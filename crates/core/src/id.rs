@@ -89,6 +89,8 @@ ids! {
     RuneId    "rune"      "run";
     WorkerId  "worker"    "wrk";
     TimerId   "timer"     "tmr";
+    BroadcastId "broadcast" "brd";
+    AccountId "account"   "acc";
     /// Names a commit, so that an ambiguous one can be read back.
     CommandId "command"   "cmd";
 }

@@ -9,6 +9,7 @@
 //! | `name:3` | … at the third hit |
 //! | `name:pause` | the process stops itself (SIGSTOP) at the first hit, until somebody continues it |
 //! | `name:3:pause` | … at the third hit |
+//! | `name:wait` | the thread that hits it first sleeps for two seconds, while the others go on |
 //!
 //! It must not know what happens around a point, and depends on nothing, so that every crate can
 //! afford it.
@@ -76,8 +77,18 @@ const fn is_same(a: &str, b: &str, len: usize) -> bool {
 struct Plan {
     name: String,
     at: u64,
-    pause: bool,
+    deed: Deed,
 }
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Deed {
+    Kill,
+    Pause,
+    Wait,
+}
+
+/// How long a thread waits.
+const WAIT: std::time::Duration = std::time::Duration::from_secs(2);
 
 impl Plan {
     fn parse(text: &str) -> Result<Self, String> {
@@ -86,12 +97,13 @@ impl Plan {
         if !is_listed(&name) {
             return Err(format!("there is no crash point {name:?}; see points.rs for the names"));
         }
-        let mut plan = Self { name, at: 1, pause: false };
+        let mut plan = Self { name, at: 1, deed: Deed::Kill };
         for part in parts {
             match (part, part.parse()) {
-                ("pause", _) => plan.pause = true,
+                ("pause", _) => plan.deed = Deed::Pause,
+                ("wait", _) => plan.deed = Deed::Wait,
                 (_, Ok(at)) if at > 0 => plan.at = at,
-                _ => return Err(format!("{part:?} is neither a count from 1 nor `pause`")),
+                _ => return Err(format!("{part:?} is neither a count from 1 nor `pause` nor `wait`")),
             }
         }
         Ok(plan)
@@ -115,13 +127,21 @@ pub fn hit(name: &str) {
     });
     let Some(plan) = plan else { return };
     if plan.name == name && HITS.fetch_add(1, Ordering::Relaxed) + 1 == plan.at {
-        if plan.pause {
-            say(&format!("crash point {name}: hit {}, stopping this process", plan.at));
-            raise(SIGSTOP);
-        } else {
-            say(&format!("crash point {name}: hit {}, killing this process", plan.at));
-            raise(SIGKILL);
-            std::process::abort();
+        let tell = |deed: &str| say(&format!("crash point {name}: hit {}, {deed}", plan.at));
+        match plan.deed {
+            Deed::Pause => {
+                tell("stopping this process");
+                raise(SIGSTOP);
+            }
+            Deed::Wait => {
+                tell("waiting");
+                std::thread::sleep(WAIT);
+            }
+            Deed::Kill => {
+                tell("killing this process");
+                raise(SIGKILL);
+                std::process::abort();
+            }
         }
     }
 }
@@ -152,12 +172,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_a_name_a_count_and_perhaps_a_pause() {
-        let plan = |at, pause| Ok(Plan { name: "test.a".into(), at, pause });
-        assert_eq!(Plan::parse("test.a"), plan(1, false));
-        assert_eq!(Plan::parse("test.a:3"), plan(3, false));
-        assert_eq!(Plan::parse("test.a:pause"), plan(1, true));
-        assert_eq!(Plan::parse("test.a:3:pause"), plan(3, true));
+    fn a_plan_is_a_name_a_count_and_what_to_do() {
+        let plan = |at, deed| Ok(Plan { name: "test.a".into(), at, deed });
+        assert_eq!(Plan::parse("test.a"), plan(1, Deed::Kill));
+        assert_eq!(Plan::parse("test.a:3"), plan(3, Deed::Kill));
+        assert_eq!(Plan::parse("test.a:pause"), plan(1, Deed::Pause));
+        assert_eq!(Plan::parse("test.a:3:pause"), plan(3, Deed::Pause));
+        assert_eq!(Plan::parse("test.a:wait"), plan(1, Deed::Wait));
         for wrong in ["", "absent.point", "test.a:0", "test.a:-1", "test.a:stop"] {
             Plan::parse(wrong).unwrap_err();
         }

@@ -38,6 +38,15 @@ pub const TOOL_CALL_ID: &str = "gen_ai.tool.call.id";
 pub const TOKEN_TYPE: &str = "gen_ai.token.type";
 pub const SERVER_ADDRESS: &str = "server.address";
 pub const SERVER_PORT: &str = "server.port";
+/// Ours: how large the context of the call is, as sent and at the stages of its making.
+pub const CONTEXT_MESSAGES: &str = "instar.context.messages";
+pub const CONTEXT_CONTENT_BYTES: &str = "instar.context.content_bytes";
+pub const CONTEXT_REASONING_BYTES: &str = "instar.context.reasoning_bytes";
+pub const CONTEXT_TOOL_CALLS: &str = "instar.context.tool_calls";
+pub const CONTEXT_TOKENS: &str = "instar.context.estimated_tokens";
+pub const CONTEXT_LEFT_OUT: &str = "instar.context.left_out";
+/// JSON: the three stages, with messages per role and source.
+pub const CONTEXT_STAGES: &str = "instar.context.stages";
 pub const ERROR_TYPE: &str = "error.type";
 
 /// Values of [`OPERATION_NAME`].
@@ -86,6 +95,13 @@ pub fn chat_span(about: &About, request: &Request) -> Span {
         { USAGE_CACHE_READ_INPUT_TOKENS } = Empty,
         { USAGE_CACHE_CREATION_INPUT_TOKENS } = Empty,
         { USAGE_REASONING_OUTPUT_TOKENS } = Empty,
+        { CONTEXT_MESSAGES } = Empty,
+        { CONTEXT_CONTENT_BYTES } = Empty,
+        { CONTEXT_REASONING_BYTES } = Empty,
+        { CONTEXT_TOOL_CALLS } = Empty,
+        { CONTEXT_TOKENS } = Empty,
+        { CONTEXT_LEFT_OUT } = Empty,
+        { CONTEXT_STAGES } = Empty,
         { ERROR_TYPE } = Empty,
     )
 }
@@ -119,6 +135,9 @@ mod tests {
             name: "m".to_owned(),
             provider: "openai",
             model: "gpt".to_owned(),
+            context_window: None,
+            max_tokens: None,
+            price: None,
             server_address: Some("a".to_owned()),
             server_port: Some(443),
         };

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use instar_core::secret::{self, Redactor, Secret};
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 
@@ -14,13 +15,18 @@ use crate::message::Dialect;
 use crate::openai::{self, OpenAi};
 use crate::provider::{About, Provider};
 use crate::scripted::{Script, Scripted};
-use crate::secret::Secret;
+
+/// Less holds no conversation.
+const CONTEXT_WINDOW_MIN: u32 = 1_024;
 
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The adapter, or all that stands in its way.
 pub(crate) fn provider(config: &ModelConfig, environment: Lookup<'_>) -> Result<Arc<dyn Provider>, Vec<String>> {
     let mut problems: Vec<String> = config.limits.problems().collect();
+    if config.context_window.is_some_and(|tokens| tokens < CONTEXT_WINDOW_MIN) {
+        problems.push(format!("context_window must be {CONTEXT_WINDOW_MIN} tokens or more"));
+    }
     if config.name.trim().is_empty() {
         problems.push("name is empty".to_owned());
     }
@@ -60,15 +66,17 @@ fn remote(config: &ModelConfig, environment: Lookup<'_>, problems: &mut Vec<Stri
         }
     };
     let local = url.as_ref().is_some_and(is_loopback);
-    let secret = secret(config, local, environment, problems);
-    let headers = headers(config, secret.as_ref(), problems);
+    let key = key(config, local, environment, problems);
+    let headers = headers(config, key.as_ref(), problems);
+    let written = config.headers.iter().flat_map(|(name, value)| secret::credential(name, value));
+    let redactor = Arc::new(Redactor::new(&key.into_iter().chain(written).collect::<Vec<_>>()));
     let client = client(config, local).map_err(|problem| problems.push(problem)).ok();
     let (url, model, client) = (url?, model?, client?);
     let about = about(config, &model, Some(&url));
     let host = url.host_str().unwrap_or_default().to_owned();
     let options = config.limits.options();
     let dialect = if config.provider == Kind::Anthropic { Dialect::Anthropic } else { Dialect::OpenAi };
-    let http = Http { client, url, headers, dialect, options, secret };
+    let http = Http { client, url, headers, dialect, options, redactor };
     Some(match dialect {
         Dialect::Anthropic => {
             let mut profile = anthropic::Profile::new(model);
@@ -107,16 +115,16 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 /// A server on this machine mostly wants no key, so that a missing one is not held against it.
-fn secret(config: &ModelConfig, local: bool, environment: Lookup<'_>, problems: &mut Vec<String>) -> Option<Secret> {
+fn key(config: &ModelConfig, local: bool, environment: Lookup<'_>, problems: &mut Vec<String>) -> Option<Secret> {
     let variable = config.api_key_env.as_deref()?;
-    let secret = environment(variable).and_then(Secret::new);
-    if secret.is_none() && !local {
+    let key = environment(variable).and_then(Secret::new);
+    if key.is_none() && !local {
         problems.push(format!("the environment variable {variable}, named by api_key_env, is not set"));
     }
-    secret
+    key
 }
 
-fn headers(config: &ModelConfig, secret: Option<&Secret>, problems: &mut Vec<String>) -> HeaderMap {
+fn headers(config: &ModelConfig, key: Option<&Secret>, problems: &mut Vec<String>) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     let (name, prefix) = match config.provider {
@@ -126,18 +134,28 @@ fn headers(config: &ModelConfig, secret: Option<&Secret>, problems: &mut Vec<Str
         }
         _ => ("authorization", "Bearer "),
     };
-    match secret.map(|secret| secret.header(prefix)) {
+    match key.map(|key| sensitive(format!("{prefix}{}", key.expose()))) {
         Some(Some(value)) => drop(headers.insert(name, value)),
         Some(None) => problems.push("the key named by api_key_env holds characters that no header can".to_owned()),
         None => {}
     }
     for (name, value) in &config.headers {
         match (HeaderName::try_from(name), HeaderValue::try_from(value)) {
-            (Ok(name), Ok(value)) => drop(headers.insert(name, value)),
+            (Ok(name), Ok(mut value)) => {
+                value.set_sensitive(!secret::credential(name.as_str(), value.to_str().unwrap_or_default()).is_empty());
+                headers.insert(name, value);
+            }
             _ => problems.push(format!("headers: {name:?} is not a header")),
         }
     }
     headers
+}
+
+/// A header that HTTP libraries know not to print. `None` if it holds characters that no header can.
+fn sensitive(value: String) -> Option<HeaderValue> {
+    let mut value = HeaderValue::try_from(value).ok()?;
+    value.set_sensitive(true);
+    Some(value)
 }
 
 fn client(config: &ModelConfig, local: bool) -> Result<Client, String> {
@@ -166,6 +184,9 @@ fn about(config: &ModelConfig, model: &str, url: Option<&Url>) -> About {
         name: config.name.clone(),
         provider: config.provider.as_str(),
         model: model.to_owned(),
+        context_window: config.context_window,
+        max_tokens: config.max_tokens,
+        price: config.price,
         server_address: url.and_then(Url::host_str).map(str::to_owned),
         server_port: url.and_then(Url::port_or_known_default),
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::options::Limits;
+use instar_core::budget::Price;
 
 /// One `[[models]]` entry.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,6 +30,13 @@ pub struct ModelConfig {
     /// The most tokens to answer with when a request does not say.
     #[serde(default)]
     pub max_tokens: Option<u32>,
+    /// Tokens that the model can read and write in one call; 128 000 if absent. What does not fit is left
+    /// out or summarised before the provider has to refuse it.
+    #[serde(default)]
+    pub context_window: Option<u32>,
+    /// What a million tokens cost. Needed where what agents may cost is limited.
+    #[serde(default)]
+    pub price: Option<Price>,
     /// Further fields for each request, such as `reasoning_effort` or `thinking`.
     #[serde(default)]
     pub extra_body: Map<String, Value>,
@@ -51,6 +59,8 @@ impl ModelConfig {
             model: None,
             api_key_env: None,
             max_tokens: None,
+            context_window: None,
+            price: None,
             extra_body: Map::new(),
             headers: BTreeMap::new(),
             script: None,

@@ -2,10 +2,12 @@
 //!
 //! Must not know: what the bodies mean; a dialect makes the request and reads the answer.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt};
+use instar_core::secret::Redactor;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Response, Url};
 use tokio::time::timeout;
@@ -17,7 +19,6 @@ use crate::message::Dialect;
 use crate::options::Options;
 use crate::reader::{Decode, Reader};
 use crate::retry::{chance, retry_after};
-use crate::secret::Secret;
 
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 const ERROR_WITHIN: Duration = Duration::from_secs(10);
@@ -32,7 +33,8 @@ pub(crate) struct Http {
     pub(crate) headers: HeaderMap,
     pub(crate) dialect: Dialect,
     pub(crate) options: Options,
-    pub(crate) secret: Option<Secret>,
+    /// Providers have been seen repeating the key in their error text.
+    pub(crate) redactor: Arc<Redactor>,
 }
 
 impl Http {
@@ -62,7 +64,8 @@ impl Http {
         let Options { response_bytes_max, frame_bytes_max, idle_timeout, .. } = self.options;
         let reader = Reader::new(decode, response_bytes_max, frame_bytes_max);
         let backoff = self.options.retry.backoff(0, chance());
-        let mut answer = Answer { response: Some(response), reader, patience, backoff, request_id };
+        let redactor = self.redactor.clone();
+        let mut answer = Answer { response: Some(response), reader, patience, backoff, request_id, redactor };
         while !answer.reader.has_content() && !answer.reader.is_over() {
             answer.read().await;
         }
@@ -106,9 +109,7 @@ impl Http {
         error.should_retry = header(&headers, "x-should-retry").and_then(|value| value.trim().parse().ok());
         error.request_id = request_id;
         error.status = Some(status);
-        if let Some(secret) = &self.secret {
-            error.message = secret.censor(&error.message);
-        }
+        self.redactor.text(&mut error.message);
         error
     }
 }
@@ -125,6 +126,7 @@ struct Answer {
     patience: Duration,
     backoff: Duration,
     request_id: Option<String>,
+    redactor: Arc<Redactor>,
 }
 
 impl Answer {
@@ -166,6 +168,7 @@ impl Answer {
 
     fn explain(&self, mut error: ModelError) -> ModelError {
         error.request_id = error.request_id.or_else(|| self.request_id.clone());
+        self.redactor.text(&mut error.message);
         error
     }
 }

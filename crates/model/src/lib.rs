@@ -23,7 +23,6 @@ mod registry;
 mod response;
 mod retry;
 mod scripted;
-mod secret;
 pub mod sse;
 
 pub use call::{Arguments, Flaw, ToolCall};
@@ -37,4 +36,3 @@ pub use registry::Models;
 pub use response::{Accumulator, Response, collect};
 pub use retry::Retry;
 pub use scripted::{Script, Scripted};
-pub use secret::Secret;

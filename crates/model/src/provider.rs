@@ -5,6 +5,7 @@ use futures::future::BoxFuture;
 use crate::error::ModelError;
 use crate::event::EventStream;
 use crate::message::Request;
+use instar_core::budget::Price;
 
 /// A configured model of some provider.
 pub trait Provider: Send + Sync {
@@ -16,7 +17,7 @@ pub trait Provider: Send + Sync {
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<EventStream, ModelError>>;
 }
 
-/// What to call it in telemetry.
+/// What it is called, and how much it takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// Its name in the configuration.
@@ -25,6 +26,11 @@ pub struct About {
     pub provider: &'static str,
     /// `gen_ai.request.model`.
     pub model: String,
+    /// Tokens that it can read and write, and write, in one call, as configured.
+    pub context_window: Option<u32>,
+    pub max_tokens: Option<u32>,
+    /// As configured.
+    pub price: Option<Price>,
     pub server_address: Option<String>,
     pub server_port: Option<u16>,
 }

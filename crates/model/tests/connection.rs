@@ -105,7 +105,7 @@ async fn a_key_that_the_provider_repeats_is_not_shown() {
     let body = r#"{"error":{"message":"Incorrect API key provided: sk-secret.","code":"invalid_api_key"}}"#;
     let error = ask(vec![answer("401 X", "", body)]).await.unwrap_err();
     assert!(!format!("{error} {error:?}").contains("sk-secret"), "{error}");
-    assert!(error.to_string().contains("[key]"));
+    assert!(error.to_string().contains("[redacted]"));
 }
 
 #[tokio::test]

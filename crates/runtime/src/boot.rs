@@ -1,8 +1,11 @@
 //! From a configuration to the parts that every service is built on.
 
+use crate::asset::Keeping;
 use crate::config::{Config, Role};
 use crate::drain::Drain;
 use crate::hub::Hub;
+use crate::plan::Policy;
+use instar_archive::{Archive, ArchiveError, Contents, Options as ArchiveOptions};
 use instar_bus::{Bus, BusError, Connection, Namespace, Options as BusOptions, SubjectError};
 use instar_core::rune::KINDS;
 use instar_store::{Options as StoreOptions, Store, StoreError};
@@ -25,6 +28,8 @@ pub enum BootError {
     Bus(#[from] BusError),
     #[error("nats.prefix: {0}")]
     Prefix(#[from] SubjectError),
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     #[error("{0} is not set")]
     Unset(&'static str),
 }
@@ -43,8 +48,34 @@ impl Context {
         })
         .await?;
         let bus = join(role, &config).await?;
-        Ok(Context { hub: Hub::shared(store, bus).await?, config, drain })
+        let hub = Hub::shared(store, bus).await?.archiving(open_archive(&config)?).planning_by(Policy::of(&config));
+        let hub = hub.keeping_content(open_contents(&config)?);
+        Ok(Context { hub, config, drain })
     }
+}
+
+fn open_archive(config: &Config) -> Result<Option<Archive>, ArchiveError> {
+    let archive = &config.archive;
+    let Some(url) = archive.url.clone() else { return Ok(None) };
+    // A bucket is reached over TLS.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let (endpoint, region) = (archive.endpoint.clone(), archive.region.clone());
+    Archive::open(&ArchiveOptions { url, endpoint, region }).map(Some)
+}
+
+/// Content of assets is kept beside the archives unless it has a place of its own.
+fn open_contents(config: &Config) -> Result<Keeping, ArchiveError> {
+    let (assets, archive) = (&config.assets, &config.archive);
+    let contents = match assets.url.clone().or_else(|| archive.url.clone()) {
+        Some(url) => {
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let (endpoint, region) = (archive.endpoint.clone(), archive.region.clone());
+            Some(Contents::open(&ArchiveOptions { url, endpoint, region })?)
+        }
+        None => None,
+    };
+    let (inline, most) = (assets.inline_bytes_max as usize, assets.bytes_max as usize);
+    Ok(Keeping { contents, inline_bytes_max: inline, bytes_max: most })
 }
 
 async fn join(role: Role, config: &Config) -> Result<Bus, BootError> {

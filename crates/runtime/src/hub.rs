@@ -3,11 +3,14 @@
 //! The fast path publishes right after the commit; what it did not manage (the process died, the
 //! bus was away) trails in the database until [`Hub::republish`] repeats it.
 
+use crate::asset::Keeping;
 use crate::live::Live;
+use crate::plan::{Planning, Policy};
 use crate::publisher::Publisher;
 use crate::seal::SealKey;
 use crate::wire;
 use chrono::{DateTime, Utc};
+use instar_archive::Archive;
 use instar_bus::Bus;
 use instar_core::id::SessionId;
 use instar_store::{Answer, Commit, PAGE_MAX, Store, StoreError};
@@ -19,6 +22,9 @@ pub struct Hub {
     publisher: Publisher,
     live: Live,
     seal: SealKey,
+    archive: Option<Archive>,
+    keeping: Keeping,
+    planning: Planning,
 }
 
 impl Hub {
@@ -36,7 +42,38 @@ impl Hub {
     fn with(store: Store, bus: Bus, key: [u8; 32]) -> Hub {
         let publisher = Publisher::start(bus.clone());
         let live = Live::watch(store.clone());
-        Hub { store, bus, publisher, live, seal: SealKey::new(key) }
+        let (seal, keeping, planning) = (SealKey::new(key), Keeping::default(), Planning::default());
+        Hub { store, bus, publisher, live, seal, archive: None, keeping, planning }
+    }
+
+    /// Where logs of sessions that have ended are kept.
+    pub fn archiving(mut self, archive: Option<Archive>) -> Hub {
+        self.archive = archive;
+        self
+    }
+
+    /// What plans may take for themselves.
+    pub fn planning_by(mut self, policy: Policy) -> Hub {
+        self.planning = Planning::new(policy);
+        self
+    }
+
+    pub(crate) fn planning(&self) -> &Planning {
+        &self.planning
+    }
+
+    /// Where the content of assets is kept.
+    pub fn keeping_content(mut self, keeping: Keeping) -> Hub {
+        self.keeping = keeping;
+        self
+    }
+
+    pub fn keeping(&self) -> &Keeping {
+        &self.keeping
+    }
+
+    pub(crate) fn archive(&self) -> Option<&Archive> {
+        self.archive.as_ref()
     }
 
     pub fn store(&self) -> &Store {
@@ -62,6 +99,7 @@ impl Hub {
             instar_crashpoint::crash_point!("runtime.publish.before");
             self.publisher.publish(&landed.runes);
             instar_crashpoint::crash_point!("runtime.publish.after");
+            self.follow_accounts(&landed.runes);
         }
         Ok(answer)
     }

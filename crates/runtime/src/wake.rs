@@ -4,8 +4,9 @@
 use crate::hub::Hub;
 use instar_bus::BusError;
 use instar_bus::message::{Call, Control, Delta, Live, Progress, WorkTool, WorkTurn, control, live, work_turn};
-use instar_core::id::{AgentId, CallId, SessionId, TurnId, WorkerId};
+use instar_core::id::{AgentId, CallId, SessionId, StepId, TurnId, WorkerId};
 use instar_core::rune::Rune;
+use instar_core::rune::payload::StepStarted;
 use instar_store::entity::{tool_call, turn};
 use uuid::Uuid;
 
@@ -92,11 +93,26 @@ impl Hub {
             owner: call.owner.map(|owner| owner.to_string()).unwrap_or_default(),
             call: call.row,
             mac: Vec::new(),
+            step_id: String::new(),
         };
         let message = self.seal().call(message);
         let subject = self.bus().space().work_tool(CLASS).map_err(BusError::from);
         if let Err(error) = subject.and_then(|subject| self.bus().hint(&subject, &message, traceparent)) {
             tracing::debug!(call = %call.call, %error, "nobody was told of the call; a sweep will find it");
+        }
+    }
+
+    /// Tells the runners of a step that may go on.
+    pub fn wake_step(&self, session: SessionId, step: StepId, traceparent: Option<&str>) {
+        let message = WorkTool {
+            session_id: session.to_string(),
+            step_id: step.to_string(),
+            class: CLASS.to_owned(),
+            ..WorkTool::default()
+        };
+        let subject = self.bus().space().work_tool(CLASS).map_err(BusError::from);
+        if let Err(error) = subject.and_then(|subject| self.bus().hint(&subject, &message, traceparent)) {
+            tracing::debug!(%step, %error, "nobody was told of the step; a sweep will find it");
         }
     }
 
@@ -157,6 +173,19 @@ impl Hub {
 
     /// What a landed command makes ready: calls to run, turns to take up, workers to tell.
     pub fn follow(&self, runes: &[Rune]) {
+        self.follow_but_plans(runes);
+        // A turn that ended may be one that worked on a plan.
+        let concerns = |rune: &&Rune| {
+            rune.kind.starts_with("plan.")
+                || ["turn.interrupted", "turn.error", "session.resumed"].contains(&&*rune.kind)
+        };
+        if let Some(rune) = runes.iter().find(concerns) {
+            self.hint_plans(rune.session_id);
+        }
+    }
+
+    /// The same for one that sees to the plans itself.
+    pub(crate) fn follow_but_plans(&self, runes: &[Rune]) {
         for rune in runes {
             let (session, agent, turn) = (rune.session_id, rune.agent_id, rune.turn_id);
             match rune.kind.as_str() {
@@ -165,6 +194,23 @@ impl Hub {
                     let call = CallId::from(rune.entity.id);
                     let startable = Startable { session, turn, call, owner: None, row: None };
                     self.wake_call(startable, again, rune.traceparent.as_deref());
+                }
+                // A call of a step: who makes one of a turn tells of it himself.
+                "tool.call" if turn.is_none() => {
+                    let call = CallId::from(rune.entity.id);
+                    let startable = Startable { session, turn: None, call, owner: None, row: None };
+                    self.wake_call(startable, false, rune.traceparent.as_deref());
+                }
+                "step.started" => {
+                    let started = serde_json::from_str::<StepStarted>(rune.payload.get());
+                    // Where its call is in the same commit, the call is told of.
+                    if started.is_ok_and(|started| started.call_id.is_none()) {
+                        self.wake_step(session, StepId::from(rune.entity.id), rune.traceparent.as_deref());
+                    }
+                }
+                "tool.result" if turn.is_none() => {
+                    let nobody = AgentId::from(uuid::Uuid::nil());
+                    self.tell_agent(session, agent.unwrap_or(nobody), None, control::Action::Cancel, "result");
                 }
                 "turn.queued" | "tool.result" | "turn.recovered" | "turn.control_requested" => {
                     let (Some(agent), Some(turn)) = (agent, turn) else { continue };
@@ -181,7 +227,9 @@ impl Hub {
                 "turn.interrupted" | "turn.error" => {
                     let (Some(agent), Some(turn)) = (agent, turn) else { continue };
                     self.tell_agent(session, agent, Some(turn), control::Action::Cancel, "ended");
+                    self.ended(agent);
                 }
+                "agent.terminated" => agent.into_iter().for_each(|agent| self.ended(agent)),
                 _ => {}
             }
         }

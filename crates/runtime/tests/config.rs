@@ -258,8 +258,28 @@ fn a_list_in_pieces_or_as_bad_text_is_refused_with_the_way_to_write_it() {
 #[test]
 fn the_configuration_can_be_printed_without_its_secrets() {
     let setting = Setting::new(&[("INSTAR__DATABASE__URL", DATABASE)]);
-    let shown = format!("{:?}", setting.load(Role::Dev, "", &[]).unwrap());
-    assert!(shown.contains("url: Some([secret])") && !shown.contains("hunter2"), "{shown}");
+    let text = "[[models]]\nname = 'a'\nprovider = 'openai'\nmodel = 'm'\nextra_body = { user = 'hunter2' }\n\
+                headers = { x-key = 'hunter2' }\n\
+                [[tools]]\nname = 't'\nkind = 'http'\nheaders = { authorization = 'hunter2' }\n\
+                [[mcp_servers]]\nname = 's'\nenv = { TOKEN = 'hunter2' }\n";
+    let config = setting.load(Role::Dev, text, &[]).unwrap();
+    for shown in [format!("{config:?}"), format!("{config:#?}")] {
+        assert!(shown.contains("url: Some") && shown.contains("[secret]"), "{shown}");
+        assert!(shown.contains("x-key") && !shown.contains("hunter2"), "{shown}");
+    }
+}
+
+#[test]
+fn the_key_for_secrets_comes_from_one_place_and_names_are_names() {
+    let text = "[secrets]\nkey_env = 'KEY'\nkey_file = 'key'\nenv = ['not a name', 'INSTAR_API_KEY']\n\
+                [telemetry]\notlp_endpoint = 'http://me:hunter2@host:4318'";
+    let refusal = Setting::new(&[]).refusal(Role::Dev, text);
+    for words in ["secrets.key_env: ", "secrets.key_file: ", "secrets.env: must be names", "INSTAR_API_KEY is ours"] {
+        assert!(refusal.contains(words), "{words}: {refusal}");
+    }
+    assert!(refusal.contains("telemetry.otlp_endpoint: must not hold a user") && !refusal.contains("hunter2"));
+    let given = Setting::new(&[("INSTAR__SECRETS__ENV", "A_TOKEN, B_TOKEN")]).load(Role::Dev, "", &[]).unwrap();
+    assert_eq!(given.secrets.env, ["A_TOKEN", "B_TOKEN"]);
 }
 
 #[test]

@@ -27,6 +27,26 @@ impl Store {
         rows.into_iter().map(read).collect()
     }
 
+    /// The newest runes of some kinds about an agent, newest first. There is no index for it: it is for a person
+    /// who asks about the past.
+    pub async fn runes_of(
+        &self,
+        session: SessionId,
+        agent: AgentId,
+        kinds: &[&str],
+        limit: u64,
+    ) -> Result<Vec<Rune>, StoreError> {
+        let rows = rune::Entity::find()
+            .filter(rune::Column::SessionId.eq(session.uuid()))
+            .filter(rune::Column::AgentId.eq(agent.uuid()))
+            .filter(rune::Column::Kind.is_in(kinds.iter().copied()))
+            .order_by_desc(rune::Column::Seq)
+            .limit(limit)
+            .all(&self.db)
+            .await?;
+        rows.into_iter().map(read).collect()
+    }
+
     /// The runes of a commit, if it landed: the answer to an ambiguous one.
     pub async fn read_back(&self, session: SessionId, command: CommandId) -> Result<Vec<Rune>, StoreError> {
         let rows = rune::Entity::find()
@@ -110,6 +130,8 @@ impl Store {
         loop {
             let runes = self.runes(session, sealed.seq, PAGE_MAX).await?;
             if runes.is_empty() {
+                // Also when somebody else wrote the last seal and died before it was noted.
+                self.note_seal(session, sealed).await?;
                 return Ok(Ok(sealed));
             }
             // A rune that is no longer what was written must not be sealed as if it were.
@@ -131,13 +153,18 @@ impl Store {
                 .do_nothing()
                 .to_owned();
             seal::Entity::insert(row).on_conflict(keep).exec_without_returning(&self.db).await?;
-            session::Entity::update_many()
-                .col_expr(session::Column::SealedSeq, Expr::value(sealed.seq))
-                .filter(session::Column::Id.eq(session.uuid()))
-                .filter(session::Column::SealedSeq.lt(sealed.seq))
-                .exec(&self.db)
-                .await?;
         }
+    }
+
+    /// Notes in the session how far it is sealed. A log that has ended has its last hash with it.
+    async fn note_seal(&self, session: SessionId, seal: Seal) -> Result<(), StoreError> {
+        let sql = "UPDATE sessions SET sealed_seq = $2, final_hash = CASE WHEN status IN ('closed', 'archived') \
+                   AND head_seq = $2 THEN $3 ELSE final_hash END WHERE id = $1 AND (sealed_seq < $2 \
+                   OR (final_hash IS NULL AND sealed_seq = $2 AND head_seq = $2 AND status IN ('closed', 'archived')))";
+        let values: [sea_orm::Value; 3] = [session.uuid().into(), seal.seq.into(), seal.hash.0.to_vec().into()];
+        let statement = Statement::from_sql_and_values(self.backend(), sql, values);
+        sea_orm::ConnectionTrait::execute_raw(&self.db, statement).await?;
+        Ok(())
     }
 
     pub async fn last_seal(&self, session: SessionId) -> Result<Seal, StoreError> {
@@ -149,11 +176,14 @@ impl Store {
         row.map_or(Ok(Seal::EMPTY), read_seal)
     }
 
-    /// Every seal of a session, oldest first: what `verify` compares the log with.
-    pub async fn seals(&self, session: SessionId) -> Result<Vec<Seal>, StoreError> {
+    /// The seals of a session after a number, oldest first, `limit` at the most: what `verify` compares the
+    /// log with.
+    pub async fn seals(&self, session: SessionId, after: i64, limit: u64) -> Result<Vec<Seal>, StoreError> {
         let rows = seal::Entity::find()
             .filter(seal::Column::SessionId.eq(session.uuid()))
+            .filter(seal::Column::Seq.gt(after))
             .order_by_asc(seal::Column::Seq)
+            .limit(Ord::min(limit, PAGE_MAX))
             .all(&self.db)
             .await?;
         rows.into_iter().map(read_seal).collect()

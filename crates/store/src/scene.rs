@@ -1,9 +1,9 @@
 //! What a worker or runner reads before it decides: few round trips, each bounded by an index.
 
 use crate::connect::Store;
-use crate::entity::{agent, message, tool_call, turn};
+use crate::entity::{agent, message, session, tool_call, turn};
 use crate::error::StoreError;
-use instar_core::id::{AgentId, CallId, MessageId, TurnId};
+use instar_core::id::{AgentId, CallId, MessageId, SessionId, TurnId};
 use sea_orm::{
     ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, FromQueryResult, IdenStatic, Iterable, QueryFilter,
     QueryOrder, Statement, Value,
@@ -13,6 +13,10 @@ use std::sync::LazyLock;
 /// The most messages that one turn takes up: fewer than a provider call may see, so that none of them
 /// is taken and not seen.
 pub const TAKEN_MAX: i64 = 20;
+
+/// Messages of a turn's own: those that it takes up, its answers, and some room for messages that are older than an
+/// answer they waited behind.
+const OWN_MAX: i64 = 2 * TAKEN_MAX + 10;
 
 /// A turn with its agent and the state of its session, read at one moment.
 #[derive(Clone, Debug)]
@@ -42,6 +46,25 @@ static SCENE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
+/// The newest messages that turns have taken up, and the newest summary.
+fn said(only: &str) -> String {
+    format!(
+        "SELECT * FROM (SELECT * FROM messages WHERE agent_id = $1 AND turn_id IS NOT NULL {only}\
+         ORDER BY id DESC LIMIT $2) said UNION ALL SELECT * FROM (SELECT * FROM messages \
+         WHERE agent_id = $1 AND source = 'summary' {only}ORDER BY id DESC LIMIT 1) summary"
+    )
+}
+
+static MESSAGES: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{} UNION ALL SELECT * FROM (SELECT * FROM messages WHERE agent_id = $1 AND turn_id IS NULL \
+         ORDER BY id LIMIT $3) waiting",
+        said("")
+    )
+});
+
+static MESSAGES_UP_TO: LazyLock<String> = LazyLock::new(|| said("AND turn_id <= $3 AND id <= $4 "));
+
 impl Store {
     pub(crate) fn backend(&self) -> DbBackend {
         if self.is_postgres() { DbBackend::Postgres } else { DbBackend::Sqlite }
@@ -58,6 +81,10 @@ impl Store {
             agent: agent::Model::from_query_result(&row, "a_")?,
             turn: turn::Model::from_query_result(&row, "t_")?,
         }))
+    }
+
+    pub async fn session(&self, id: SessionId) -> Result<Option<session::Model>, StoreError> {
+        Ok(session::Entity::find_by_id(id.uuid()).one(&self.db).await?)
     }
 
     pub async fn agent(&self, id: AgentId) -> Result<Option<agent::Model>, StoreError> {
@@ -83,18 +110,87 @@ impl Store {
     }
 
     /// The newest messages of an agent that turns have taken up, in the order in which they were said,
-    /// and then the oldest of those that wait.
+    /// and then the oldest of those that wait. At least `limit` of those that were said before the newest
+    /// turn, if there are so many; and the newest summary, however old it is.
     pub async fn messages(&self, agent: AgentId, limit: u64) -> Result<Vec<message::Model>, StoreError> {
-        let sql = "SELECT * FROM (SELECT * FROM messages WHERE agent_id = $1 AND turn_id IS NOT NULL \
-                   ORDER BY id DESC LIMIT $2) said UNION ALL SELECT * FROM (SELECT * FROM messages \
-                   WHERE agent_id = $1 AND turn_id IS NULL ORDER BY id LIMIT $3) waiting";
-        let values: [Value; 3] = [agent.uuid().into(), (limit as i64).into(), TAKEN_MAX.into()];
-        let rows = self.db.query_all_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?;
+        let said_max = i64::try_from(limit).unwrap_or(i64::MAX - OWN_MAX).saturating_add(OWN_MAX);
+        let values: [Value; 3] = [agent.uuid().into(), said_max.into(), TAKEN_MAX.into()];
+        self.in_order(Statement::from_sql_and_values(self.backend(), MESSAGES.as_str(), values)).await
+    }
+
+    /// The same as a turn of the past found them: without what later turns took up, and without what waits.
+    /// `latest` is an id that is newer than everything of the turn.
+    pub async fn messages_up_to(
+        &self,
+        agent: AgentId,
+        turn: TurnId,
+        latest: MessageId,
+        limit: u64,
+    ) -> Result<Vec<message::Model>, StoreError> {
+        let said_max = i64::try_from(limit).unwrap_or(i64::MAX - OWN_MAX).saturating_add(OWN_MAX);
+        let values: [Value; 4] = [agent.uuid().into(), said_max.into(), turn.uuid().into(), latest.uuid().into()];
+        self.in_order(Statement::from_sql_and_values(self.backend(), MESSAGES_UP_TO.as_str(), values)).await
+    }
+
+    async fn in_order(&self, statement: Statement) -> Result<Vec<message::Model>, StoreError> {
+        let rows = self.db.query_all_raw(statement).await?;
         let read = |row| message::Model::from_query_result(row, "");
-        let mut newest: Vec<_> = rows.iter().map(read).collect::<Result<_, _>>()?;
+        let mut found: Vec<_> = rows.iter().map(read).collect::<Result<_, _>>()?;
         // A message that waited is older than the answer it waited behind.
-        newest.sort_by_key(|m| (m.turn_id.is_none(), m.turn_id, m.id));
-        Ok(newest)
+        found.sort_by_key(|m| (m.turn_id.is_none(), m.turn_id, m.id));
+        // The newest summary may be one of the newest messages.
+        found.dedup_by_key(|m| m.id);
+        Ok(found)
+    }
+
+    pub async fn message(&self, id: MessageId) -> Result<Option<message::Model>, StoreError> {
+        Ok(message::Entity::find_by_id(id.uuid()).one(&self.db).await?)
+    }
+
+    /// The calls of a turn, and those of the last answer with calls among the `turns` before it.
+    pub async fn calls_seen(
+        &self,
+        agent: AgentId,
+        turn: TurnId,
+        turns: u64,
+    ) -> Result<Vec<tool_call::Model>, StoreError> {
+        let sql = "SELECT * FROM tool_calls WHERE turn_id = $2 UNION ALL SELECT c.* FROM tool_calls c JOIN \
+                   (SELECT turn_id, iteration FROM tool_calls WHERE turn_id IN (SELECT id FROM turns \
+                   WHERE agent_id = $1 AND id < $2 ORDER BY id DESC LIMIT $3) \
+                   ORDER BY turn_id DESC, iteration DESC LIMIT 1) latest \
+                   ON c.turn_id = latest.turn_id AND c.iteration = latest.iteration";
+        let values: [Value; 3] = [agent.uuid().into(), turn.uuid().into(), (turns as i64).into()];
+        self.as_asked(Statement::from_sql_and_values(self.backend(), sql, values)).await
+    }
+
+    /// The newest calls of the `turns` before a turn, `calls` at the most.
+    pub async fn calls_before(
+        &self,
+        agent: AgentId,
+        turn: TurnId,
+        turns: u64,
+        calls: u64,
+    ) -> Result<Vec<tool_call::Model>, StoreError> {
+        let sql = "SELECT * FROM tool_calls WHERE turn_id IN (SELECT id FROM turns WHERE agent_id = $1 AND id < $2 \
+                   ORDER BY id DESC LIMIT $3) ORDER BY turn_id DESC, iteration DESC, position DESC LIMIT $4";
+        let values: [Value; 4] =
+            [agent.uuid().into(), turn.uuid().into(), (turns as i64).into(), (calls as i64).into()];
+        self.as_asked(Statement::from_sql_and_values(self.backend(), sql, values)).await
+    }
+
+    async fn as_asked(&self, statement: Statement) -> Result<Vec<tool_call::Model>, StoreError> {
+        let rows = self.db.query_all_raw(statement).await?;
+        let read = |row| tool_call::Model::from_query_result(row, "");
+        let mut calls: Vec<_> = rows.iter().map(read).collect::<Result<_, _>>()?;
+        calls.sort_by_key(|c| (c.turn_id, c.iteration, c.position));
+        Ok(calls)
+    }
+
+    /// The turn of an agent before another.
+    pub async fn turn_before(&self, agent: AgentId, turn: TurnId) -> Result<Option<turn::Model>, StoreError> {
+        let before = turn::Entity::find().filter(turn::Column::AgentId.eq(agent.uuid()));
+        let before = before.filter(turn::Column::Id.lt(turn.uuid())).order_by_desc(turn::Column::Id);
+        Ok(before.one(&self.db).await?)
     }
 
     /// The calls of a turn, in the order in which they were asked for.

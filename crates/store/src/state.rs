@@ -1,7 +1,7 @@
 //! The rows of a session as replay sees them: which machine is in which state.
 
 use crate::connect::Store;
-use crate::entity::{agent, session, tool_call, turn};
+use crate::entity::{agent, asset, hop, mission, plan, session, task, tool_call, tool_step, turn};
 use crate::error::StoreError;
 use instar_core::id::{Entity, Kind, SessionId};
 use instar_core::machine::{self, Table as Machine};
@@ -38,6 +38,14 @@ impl Store {
         let rows = tool_call::Entity::find().select_only().filter(tool_call::Column::SessionId.eq(id));
         let rows = rows.columns([tool_call::Column::Id, tool_call::Column::Status]).into_tuple().all(db).await?;
         add(&call_machine::TABLE, Kind::ToolCall, rows);
+        macro_rules! states_of {
+            ($($entity:ident $kind:ident),+) => {$(
+                let rows = $entity::Entity::find().select_only().filter($entity::Column::SessionId.eq(id));
+                let rows = rows.columns([$entity::Column::Id, $entity::Column::Status]).into_tuple().all(db).await?;
+                add(&machine::$entity::TABLE, Kind::$kind, rows);
+            )+};
+        }
+        states_of!(mission Mission, hop Hop, tool_step ToolStep, asset Asset, plan Plan, task Task);
         Ok(states)
     }
 }

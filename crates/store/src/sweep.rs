@@ -2,7 +2,7 @@
 //! reach. Each look is bounded and goes by the partial indexes over live rows.
 
 use crate::connect::Store;
-use crate::entity::{idempotency_key, tool_call, turn, worker};
+use crate::entity::{agent, idempotency_key, tool_call, turn, worker};
 use crate::error::StoreError;
 use chrono::{DateTime, Utc};
 use instar_core::id::{AgentId, SessionId};
@@ -63,12 +63,13 @@ impl Store {
         Self::dues(&rows)
     }
 
-    /// Turns past their deadline that no worker will end: parked ones that wait for no person, and
+    /// Turns past their deadline that no worker will end: parked ones that wait for no person, agent or account, and
     /// streaming ones that were due `grace` ago.
     pub async fn overdue_turns(&self, grace: Duration, limit: u64) -> Result<Vec<turn::Model>, StoreError> {
         let sql = "SELECT t.* FROM turns t WHERE t.ended_at IS NULL AND ( \
                    (t.status = 'tool_executing' AND t.deadline_at < $1 AND NOT EXISTS (SELECT 1 FROM tool_calls c \
-                   WHERE c.turn_id = t.id AND c.status = 'awaiting_approval')) \
+                   WHERE c.turn_id = t.id AND (c.status = 'awaiting_approval' OR (c.waits_for IS NOT NULL AND c.owner IS \
+                   NULL AND c.ended_at IS NULL)))) \
                    OR (t.status = 'streaming' AND t.deadline_at < $2)) ORDER BY t.id LIMIT $3";
         let now = self.now().await?;
         let late = now - chrono::Duration::from_std(grace).unwrap_or_default();
@@ -94,7 +95,7 @@ impl Store {
         limit: u64,
     ) -> Result<Vec<tool_call::Model>, StoreError> {
         let sql = "SELECT c.* FROM tool_calls c WHERE c.ended_at IS NULL AND c.status = 'executing' \
-                   AND c.owner IS NULL AND c.updated_at < $1 AND c.id > $3 ORDER BY c.id LIMIT $2";
+                   AND c.owner IS NULL AND c.waits_for IS NULL AND c.updated_at < $1 AND c.id > $3 ORDER BY c.id LIMIT $2";
         let rows = self.sweep(sql, vec![before.into(), (limit as i64).into(), from.into()]).await?;
         rows.iter().map(|row| Ok(tool_call::Model::from_query_result(row, "")?)).collect()
     }
@@ -108,6 +109,29 @@ impl Store {
         rows.iter().map(|row| Ok(AgentId::from(row.try_get_by_index::<uuid::Uuid>(0)?))).collect()
     }
 
+    /// Autonomous agents that take work, are free, and were not written since `before`.
+    pub async fn still_agents(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<agent::Model>, StoreError> {
+        // By the partial index over agents that loop; a live turn is looked for among those of the session.
+        let sql = "SELECT a.* FROM agents a JOIN sessions s ON s.id = a.session_id \
+                   WHERE a.drive = 'running' AND a.config->>'loop' = 'autonomous' AND a.lifecycle = 'idle' \
+                   AND a.updated_at < $1 AND s.status = 'active' \
+                   AND NOT EXISTS (SELECT 1 FROM turns t WHERE t.session_id = a.session_id AND t.agent_id = a.id \
+                   AND t.ended_at IS NULL) \
+                   AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.agent_id = a.id AND m.turn_id IS NULL) \
+                   ORDER BY a.id LIMIT $2";
+        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
+        rows.iter().map(|row| Ok(agent::Model::from_query_result(row, "")?)).collect()
+    }
+
+    /// Agents with children whose tasks wait for a place since before `before`.
+    pub async fn crowded_agents(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<AgentId>, StoreError> {
+        let sql = "SELECT DISTINCT a.parent_id FROM messages m JOIN agents a ON a.id = m.agent_id \
+                   WHERE m.turn_id IS NULL AND m.created_at < $1 AND a.parent_id IS NOT NULL \
+                   AND a.lifecycle = 'spawning' LIMIT $2";
+        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
+        rows.iter().map(|row| Ok(AgentId::from(row.try_get_by_index::<uuid::Uuid>(0)?))).collect()
+    }
+
     /// Sessions in this state, least recently changed first.
     pub async fn sessions_in(&self, status: &str, limit: u64) -> Result<Vec<(SessionId, DateTime<Utc>)>, StoreError> {
         let sql = "SELECT id, updated_at FROM sessions WHERE status = $1 ORDER BY updated_at LIMIT $2";
@@ -115,6 +139,38 @@ impl Store {
         let read =
             |row: &QueryResult| Ok((SessionId::from(row.try_get_by_index::<uuid::Uuid>(0)?), row.try_get_by_index(1)?));
         rows.iter().map(read).collect()
+    }
+
+    /// Active sessions in which this many drives or more have failed since `since`; errors before a reset do
+    /// not count. Bounded by the errors of that time.
+    pub async fn failing_sessions(
+        &self,
+        since: DateTime<Utc>,
+        errors: u64,
+        limit: u64,
+    ) -> Result<Vec<(SessionId, u64)>, StoreError> {
+        let sql = "SELECT s.id, s.reset_at, count(*) FROM runes r JOIN sessions s ON s.id = r.session_id \
+                   AND s.status = 'active' WHERE r.kind = 'agent.drive_errored' AND r.at_us > $1 \
+                   GROUP BY s.id, s.reset_at HAVING count(*) >= $2 LIMIT $3";
+        let values = vec![since.timestamp_micros().into(), (errors as i64).into(), (limit as i64).into()];
+        let mut failing = Vec::new();
+        for row in self.sweep(sql, values).await? {
+            let id = SessionId::from(row.try_get_by_index::<uuid::Uuid>(0)?);
+            let reset: Option<DateTime<Utc>> = row.try_get_by_index(1)?;
+            let count = match reset.filter(|reset| *reset > since) {
+                None => row.try_get_by_index::<i64>(2)? as u64,
+                Some(reset) => self.drive_errors(id, reset).await?,
+            };
+            failing.extend((count >= errors).then_some((id, count)));
+        }
+        Ok(failing)
+    }
+
+    async fn drive_errors(&self, session: SessionId, since: DateTime<Utc>) -> Result<u64, StoreError> {
+        let sql = "SELECT count(*) FROM runes WHERE kind = 'agent.drive_errored' AND at_us > $1 AND session_id = $2";
+        let rows = self.sweep(sql, vec![since.timestamp_micros().into(), session.uuid().into()]).await?;
+        let count: Option<i64> = rows.first().map(|row| row.try_get_by_index(0)).transpose()?;
+        Ok(count.unwrap_or_default() as u64)
     }
 
     /// Sessions with runes that no seal covers yet.

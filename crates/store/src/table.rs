@@ -56,6 +56,8 @@ pub struct Table {
     pub machines: &'static [(&'static str, &'static str)],
     /// A number that commits may add to without knowing its value.
     pub counter: Option<&'static str>,
+    /// Its rows are limits, with columns `cap`, `used` and `reserved`, from which commits may draw.
+    pub meter: bool,
 }
 
 impl Table {
@@ -65,7 +67,11 @@ impl Table {
     ) -> Table {
         let columns = E::Column::iter().map(|c| c.as_str()).collect();
         let kinds = E::Column::iter().map(|c| ColumnKind::of(c.def().get_column_type())).collect();
-        Table { name: E::default().table_name(), columns, kinds, machines, counter }
+        Table { name: E::default().table_name(), columns, kinds, machines, counter, meter: false }
+    }
+
+    pub fn metered(self) -> Table {
+        Table { meter: true, ..self }
     }
 
     pub(crate) fn has(&self, column: &str) -> bool {

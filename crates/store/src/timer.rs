@@ -3,8 +3,15 @@
 use crate::connect::Store;
 use crate::entity::timer;
 use crate::error::StoreError;
-use sea_orm::{ConnectionTrait, DbBackend, FromQueryResult, Statement, Value};
+use chrono::{DateTime, Utc};
+use sea_orm::prelude::Json;
+use sea_orm::sea_query::OnConflict;
+use sea_orm::{
+    ActiveValue::Set, ColumnTrait, ConnectionTrait, DbBackend, DbErr, EntityTrait, FromQueryResult, IntoActiveModel,
+    QueryFilter, Statement, Value,
+};
 use std::time::Duration;
+use uuid::Uuid;
 
 impl Store {
     /// Takes up to `limit` due timers for `hold`. Whoever fires one deletes it in the commit that
@@ -27,5 +34,35 @@ impl Store {
         let rows = self.db.query_all_raw(Statement::from_sql_and_values(backend, sql, values)).await?;
         let timers: Result<Vec<_>, _> = rows.iter().map(|row| timer::Model::from_query_result(row, "")).collect();
         Ok(timers?)
+    }
+
+    /// Sets a timer beside any commit. One of the same id that is set already stays as it is.
+    pub async fn set_timer(&self, timer: timer::Model) -> Result<(), StoreError> {
+        let keep = OnConflict::column(timer::Column::Id).do_nothing().to_owned();
+        let set = timer::Entity::insert(timer.into_active_model()).on_conflict(keep);
+        set.exec_without_returning(&self.db).await?;
+        Ok(())
+    }
+
+    /// Lets a timer come up again at another time, with what is to be remembered of it.
+    pub async fn put_off(&self, timer: Uuid, due_at: DateTime<Utc>, payload: Json) -> Result<(), StoreError> {
+        let later = timer::ActiveModel {
+            id: Set(timer),
+            due_at: Set(due_at),
+            claimed_until: Set(None),
+            payload: Set(Some(payload)),
+            ..Default::default()
+        };
+        match timer::Entity::update(later).exec(&self.db).await {
+            // Somebody else has carried it out.
+            Err(DbErr::RecordNotUpdated) => Ok(()),
+            other => Ok(other.map(drop)?),
+        }
+    }
+
+    /// Forgets timers whose work is done.
+    pub async fn forget_timers(&self, timers: Vec<Uuid>) -> Result<(), StoreError> {
+        timer::Entity::delete_many().filter(timer::Column::Id.is_in(timers)).exec(&self.db).await?;
+        Ok(())
     }
 }

@@ -6,9 +6,11 @@
 
 mod account;
 pub mod binary;
+pub mod echo;
 mod fetch;
 mod http;
 pub mod ledger;
+pub mod mcp;
 pub mod model;
 pub mod nats;
 pub mod postgres;

@@ -19,6 +19,11 @@ use crate::server::{Kind, Server, blocking, lock};
 /// Names the server of a whole test run, started by `cargo xtask test`.
 pub const URL_VARIABLE: &str = "INSTAR_TEST_NATS_URL";
 
+const CONFIG: &str = "nats.conf";
+/// What streams may be promised together. Without it the server goes by what the disk has left, and a run with many
+/// installations, each with streams of its own that stay nearly empty, is refused on a disk that is merely filled well.
+const STORE_BYTES_MAX: u64 = 1 << 40;
+
 struct Options {
     program: PathBuf,
     name: String,
@@ -33,7 +38,7 @@ impl Kind for Options {
 
     fn command(&self, dir: &Path, port: u16) -> Command {
         let mut command = Command::new(&self.program);
-        command.current_dir(dir).args(["--addr", "127.0.0.1", "--jetstream"]);
+        command.current_dir(dir).args(["--addr", "127.0.0.1", "--jetstream"]).arg("--config").arg(dir.join(CONFIG));
         command.args(["--port", &port.to_string(), "--name", &self.name]);
         command.arg("--store_dir").arg(&self.store);
         command
@@ -79,6 +84,7 @@ impl Nats {
         let dir = tempfile::Builder::new().prefix("instar-nats-").tempdir()?.keep();
         let dir = dir.canonicalize()?;
         let guard = Guard::over(&dir, Options::ON_DEATH_NAME)?;
+        std::fs::write(dir.join(CONFIG), format!("jetstream {{ max_file_store: {STORE_BYTES_MAX} }}\n"))?;
         let store = store.unwrap_or_else(|| dir.join("data"));
         std::fs::create_dir_all(&store)
             .with_context(|| format!("the data folder {} cannot be made", store.display()))?;

@@ -28,6 +28,7 @@ use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::echo::{self, Received};
 use crate::http::{Listening, cut_connection};
 use crate::ledger::{Effect, Ledger};
 
@@ -46,6 +47,7 @@ pub enum Idempotency {
 }
 
 struct Inner {
+    echoed: echo::Kept,
     ledger: Ledger,
     idempotency: Idempotency,
     requests: AtomicU64,
@@ -59,11 +61,12 @@ pub struct Tool {
 
 impl Tool {
     pub async fn start(ledger: Ledger, idempotency: Idempotency) -> Result<Self> {
-        let inner = Arc::new(Inner { ledger, idempotency, requests: AtomicU64::new(0) });
+        let inner = Arc::new(Inner { echoed: Default::default(), ledger, idempotency, requests: AtomicU64::new(0) });
         let routes = Router::new()
             .route("/effect/{name}", post(effect))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-            .with_state(inner.clone());
+            .with_state(inner.clone())
+            .merge(echo::routes(inner.echoed.clone()));
         Ok(Self { inner, listening: Listening::start(routes).await? })
     }
 
@@ -78,6 +81,11 @@ impl Tool {
 
     pub fn ledger(&self) -> &Ledger {
         &self.inner.ledger
+    }
+
+    /// What `POST /echo/{name}` was sent, in order.
+    pub fn echoed(&self) -> Vec<Received> {
+        echo::all(&self.inner.echoed)
     }
 
     /// All requests, also those without an effect.

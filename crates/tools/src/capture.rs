@@ -2,8 +2,10 @@
 
 use crate::canonical::hex;
 use crate::outcome::Output;
+use instar_core::secret::Redactor;
 use sha2::{Digest, Sha256};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Room for the words between head and tail.
 const GAP_BYTES: usize = 64;
@@ -17,6 +19,7 @@ pub(crate) struct Capture {
     bytes: u64,
     hash: Sha256,
     whole: bool,
+    redactor: Arc<Redactor>,
 }
 
 pub(crate) struct Captured {
@@ -27,24 +30,26 @@ pub(crate) struct Captured {
 }
 
 impl Capture {
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize, redactor: Arc<Redactor>) -> Self {
         // The tail is where errors and totals are; the head says what it is about.
         let tail_max = bytes_max.saturating_sub(GAP_BYTES) / 4;
         let head_max = bytes_max.saturating_sub(GAP_BYTES) - tail_max;
         let (head, tail, hash) = (Vec::new(), VecDeque::new(), Sha256::new());
-        Self { head, tail, head_max, tail_max, bytes_max, bytes: 0, hash, whole: true }
+        Self { head, tail, head_max, tail_max, bytes_max, bytes: 0, hash, whole: true, redactor }
     }
 
     pub(crate) fn push(&mut self, chunk: &[u8]) {
         self.bytes += chunk.len() as u64;
         self.hash.update(chunk);
-        let room = self.bytes_max.saturating_sub(self.head.len());
+        // More than is kept, so that no secret is cut before it is looked for.
+        let most = self.bytes_max + self.redactor.reach();
+        let room = most.saturating_sub(self.head.len());
         let (first, rest) = chunk.split_at(room.min(chunk.len()));
         self.head.extend_from_slice(first);
         // Only the end of a chunk can be in the tail.
-        let rest = &rest[rest.len().saturating_sub(self.bytes_max)..];
+        let rest = &rest[rest.len().saturating_sub(most)..];
         self.tail.extend(rest);
-        let over = self.tail.len().saturating_sub(self.bytes_max);
+        let over = self.tail.len().saturating_sub(most);
         self.tail.drain(..over);
     }
 
@@ -58,21 +63,29 @@ impl Capture {
     }
 
     pub(crate) fn finish(self) -> Captured {
-        let truncated = !self.whole || !self.tail.is_empty();
-        let digest = self.whole.then(|| hex(&self.hash.finalize()));
+        let truncated = !self.whole || self.bytes > self.bytes_max as u64;
+        // The digest of what holds a secret would let it be guessed.
+        let digest = (self.whole && self.redactor.is_empty()).then(|| hex(&self.hash.finalize()));
         let (bytes, max) = (self.bytes, self.bytes_max);
         if !truncated {
             let output = match String::from_utf8(self.head) {
                 Ok(text) => text,
                 Err(error) => fit(String::from_utf8_lossy(error.as_bytes()).into_owned(), max),
             };
-            return Captured { output: read(output), truncated, bytes, digest };
+            return Captured { output: read(output, &self.redactor), truncated, bytes, digest };
         }
         let mut all = self.head;
         all.extend(self.tail);
+        if !self.redactor.is_empty() {
+            // What the end of a cut text may have been the beginning of is not said either.
+            all.truncate(if self.whole { all.len() } else { self.redactor.open_end(&all) });
+            let mut text = String::from_utf8_lossy(&all).into_owned();
+            self.redactor.text(&mut text);
+            all = text.into_bytes();
+        }
         let head = &all[..border_down(&all, self.head_max.min(all.len()))];
         let tail = &all[border_up(&all, all.len().saturating_sub(self.tail_max).max(head.len()))..];
-        let gone = bytes - (head.len() + tail.len()) as u64;
+        let gone = bytes.saturating_sub((head.len() + tail.len()) as u64);
         let more = if self.whole { "" } else { "+" };
         let (head, tail) = (String::from_utf8_lossy(head), String::from_utf8_lossy(tail));
         let text = format!("{head}\n[… {gone}{more} bytes left out …]\n{tail}");
@@ -80,11 +93,17 @@ impl Capture {
     }
 }
 
-fn read(text: String) -> Output {
+fn read(mut text: String, redactor: &Redactor) -> Output {
     match serde_json::from_str(&text) {
-        Ok(value) => Output::Json(value),
+        Ok(mut value) => {
+            redactor.json(&mut value);
+            Output::Json(value)
+        }
         Err(_) if text.is_empty() => Output::Nothing,
-        Err(_) => Output::Text(text),
+        Err(_) => {
+            redactor.text(&mut text);
+            Output::Text(text)
+        }
     }
 }
 
@@ -113,7 +132,7 @@ mod tests {
     use super::*;
 
     fn capture(bytes_max: usize, chunks: &[&[u8]]) -> Captured {
-        let mut capture = Capture::new(bytes_max);
+        let mut capture = Capture::new(bytes_max, Arc::default());
         chunks.iter().for_each(|chunk| capture.push(chunk));
         capture.finish()
     }
@@ -171,11 +190,30 @@ mod tests {
 
     #[test]
     fn an_output_that_was_not_read_to_its_end_says_so() {
-        let mut capture = Capture::new(300);
+        let mut capture = Capture::new(300, Arc::default());
         capture.push(b"some");
         capture.stop();
         let captured = capture.finish();
         assert!(captured.truncated && captured.digest.is_none());
         assert!(text(&captured).contains("0+ bytes left out"));
+    }
+
+    #[test]
+    fn a_secret_is_not_kept_wherever_the_cut_falls() {
+        let secret = instar_core::secret::Secret::exact("canary-91d0-value").unwrap();
+        let redactor = Arc::new(Redactor::new([&secret]));
+        for lead in 0..600 {
+            let mut capture = Capture::new(300, redactor.clone());
+            let body = format!("{}canary-91d0-value{}", "x".repeat(lead), "y".repeat(600 - lead));
+            body.as_bytes().chunks(7).for_each(|chunk| capture.push(chunk));
+            let captured = capture.finish();
+            assert!(captured.digest.is_none());
+            let text = text(&captured);
+            assert!(!text.contains("canar") && !text.contains("value"), "{lead}: {text}");
+        }
+        let mut capture = Capture::new(300, redactor);
+        capture.push(b"it is canary-91");
+        capture.stop();
+        assert!(!text(&capture.finish()).contains("canary"));
     }
 }

@@ -1,7 +1,9 @@
 //! How a call ended.
 
 use instar_core::rune::payload::ResultStatus;
+use instar_core::secret::Redactor;
 use serde_json::Value;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -23,6 +25,12 @@ pub mod code {
     pub const COMMAND_FAILED: &str = "command_failed";
     pub const COMMAND_KILLED: &str = "command_killed";
     pub const PROCESS_LIMIT: &str = "process_limit";
+    pub const MCP_UNAVAILABLE: &str = "mcp_unavailable";
+    pub const MCP_CONNECTION_LOST: &str = "mcp_connection_lost";
+    pub const MCP_ERROR: &str = "mcp_error";
+    pub const MCP_TOOL_ERROR: &str = "mcp_tool_error";
+    pub const MCP_LIMIT_EXCEEDED: &str = "mcp_limit_exceeded";
+    pub const TOOL_DEFINITION_CHANGED: &str = "tool_definition_changed";
     pub const INTERNAL: &str = "internal";
 }
 
@@ -116,20 +124,33 @@ pub struct Progress {
 
 /// Where progress goes. It never holds a tool up: what the receiver has no room for is dropped.
 #[derive(Clone, Debug, Default)]
-pub struct Sink(Option<mpsc::Sender<Progress>>);
+pub struct Sink {
+    to: Option<mpsc::Sender<Progress>>,
+    redactor: Arc<Redactor>,
+}
 
 impl Sink {
     pub fn none() -> Self {
-        Self(None)
+        Self::default()
     }
 
     pub fn channel(room: usize) -> (Self, mpsc::Receiver<Progress>) {
         let (sender, receiver) = mpsc::channel(room);
-        (Self(Some(sender)), receiver)
+        (Self { to: Some(sender), ..Self::default() }, receiver)
     }
 
-    pub(crate) fn say(&self, text: String) {
-        if let Some(sender) = &self.0 {
+    /// One that keeps these secrets.
+    pub(crate) fn redacting(self, redactor: Arc<Redactor>) -> Self {
+        Self { redactor, ..self }
+    }
+
+    pub(crate) fn redactor(&self) -> &Arc<Redactor> {
+        &self.redactor
+    }
+
+    pub(crate) fn say(&self, mut text: String) {
+        if let Some(sender) = &self.to {
+            self.redactor.text(&mut text);
             let _ = sender.try_send(Progress { text });
         }
     }

@@ -1,5 +1,6 @@
 //! Names of tools as an agent lists them: `charge`, `clock.*`, `*`.
 
+use crate::native::Native;
 use std::fmt;
 use std::str::FromStr;
 
@@ -25,6 +26,27 @@ impl Pattern {
             Pattern::Any => true,
         }
     }
+
+    /// Whether it has everything that the other one has. A native tool only where it is named.
+    fn covers(&self, other: &Pattern) -> bool {
+        match (self, other) {
+            (Pattern::Exact(own), Pattern::Exact(name)) => own == name,
+            (_, Pattern::Exact(name)) => self.matches(name) && Native::named(name).is_none(),
+            (Pattern::Any, _) => true,
+            (Pattern::Below(own), Pattern::Below(above)) => own == above || self.matches(above),
+            _ => false,
+        }
+    }
+}
+
+/// Those of `wanted` that `held` does not give: what an agent may pass on is what it has.
+pub fn beyond(wanted: &[String], held: &[String]) -> Vec<String> {
+    let held: Vec<Pattern> = held.iter().filter_map(|name| name.parse().ok()).collect();
+    let given = |name: &String| {
+        let wanted: Result<Pattern, _> = name.parse();
+        wanted.is_ok_and(|wanted| held.iter().any(|own| own.covers(&wanted)))
+    };
+    wanted.iter().filter(|name| !given(name)).cloned().collect()
 }
 
 impl FromStr for Pattern {
@@ -71,6 +93,18 @@ mod tests {
             let parsed: Pattern = pattern.parse().unwrap();
             assert_eq!(parsed.matches(name), expected, "{pattern} {name}");
             assert_eq!(parsed.to_string(), pattern);
+        }
+        let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let cases: [(&[&str], &[&str], &[&str]); 6] = [
+            (&["charge"], &["charge"], &[]),
+            (&["charge", "clock.now"], &["clock.*"], &["charge"]),
+            (&["clock.zone.*", "clock.*", "*"], &["clock.*"], &["*"]),
+            (&["clock.*"], &["clock.now", "clock.zone.*"], &["clock.*"]),
+            (&["charge", "clock.*", "*", "spawn_agent"], &["*"], &["spawn_agent"]),
+            (&["a*b"], &["*"], &["a*b"]),
+        ];
+        for (wanted, held, expected) in cases {
+            assert_eq!(beyond(&names(wanted), &names(held)), names(expected), "{wanted:?} of {held:?}");
         }
         for text in ["", "cl*", "*.now", "a.*.b", "**", ".*", "a*.*"] {
             assert!(text.parse::<Pattern>().is_err(), "{text}");

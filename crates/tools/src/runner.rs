@@ -4,9 +4,11 @@ use crate::builtin::Builtin;
 use crate::command::{self, Launch};
 use crate::egress::{Lookup, Policy, SystemLookup};
 use crate::http::{self, Clients};
+use crate::inject::{self, Charged};
+use crate::mcp::Servers;
 use crate::outcome::{Failure, Outcome, Sink, code};
 use crate::sandbox::{self, Kernel};
-use crate::secret::Secrets;
+use crate::secret::{Account, Secrets};
 use crate::spec::Kind;
 use crate::tool::Tool;
 use futures::FutureExt;
@@ -33,6 +35,8 @@ pub struct Invocation {
     pub deadline: Option<Instant>,
     pub workspace: Option<PathBuf>,
     pub traceparent: Option<String>,
+    /// What the calling agent holds, if the tool needs it.
+    pub account: Option<Account>,
 }
 
 #[derive(Clone, Debug)]
@@ -79,6 +83,7 @@ pub struct Runner {
     sandbox: Arc<sandbox::Settings>,
     kernel: Kernel,
     body_bytes_max: u64,
+    servers: Option<Arc<Servers>>,
 }
 
 impl Runner {
@@ -94,7 +99,18 @@ impl Runner {
             sandbox: Arc::new(settings.sandbox),
             kernel,
             body_bytes_max: settings.body_bytes_max,
+            servers: None,
         })
+    }
+
+    /// Where it looks up what specs refer to.
+    pub fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
+    /// One that can also call the tools of these servers.
+    pub fn with_servers(self, servers: Arc<Servers>) -> Self {
+        Self { servers: Some(servers), ..self }
     }
 
     /// What the kernel offers; whether that is enough is [`sandbox::Settings::check`]'s to say.
@@ -128,6 +144,11 @@ impl Runner {
             let failure = Failure::new(code::INVALID_ARGUMENTS, invalid.to_string());
             return Outcome::failed(ResultStatus::Error, failure);
         }
+        if spec.kind == Kind::Native {
+            // The service that has the store runs these; here there is none.
+            let failure = Failure::new(code::INTERNAL, format!("{} is not run here", spec.name));
+            return Outcome::failed(ResultStatus::Error, failure);
+        }
         if cancel.is_cancelled() {
             return cancelled(spec.effect(), false);
         }
@@ -136,24 +157,51 @@ impl Runner {
         if end <= Instant::now() {
             return timed_out(spec.effect(), false);
         }
-        if spec.kind == Kind::Command {
-            let launch = Launch { settings: self.sandbox.clone(), kernel: self.kernel, call, end };
-            return command::run(launch, cancel, sink).await;
+        let charged = match inject::charge(&self.secrets, &call) {
+            Ok(charged) => charged,
+            Err(failure) => return Outcome::failed(ResultStatus::Error, failure),
+        };
+        let redactor = charged.redactor.clone();
+        let mut outcome = if spec.kind == Kind::Command {
+            let (settings, kernel, sink) = (self.sandbox.clone(), self.kernel, sink.redacting(redactor.clone()));
+            command::run(Launch { settings, kernel, call, charged, end }, cancel, sink).await
+        } else {
+            tokio::select! {
+                biased;
+                () = cancel.cancelled() => cancelled(spec.effect(), flight.began()),
+                () = tokio::time::sleep_until(end) => timed_out(spec.effect(), flight.began()),
+                outcome = self.in_process(&call, charged, flight, &sink, end) => outcome,
+            }
+        };
+        // What was read has been cleaned on its way; this is for the words around it.
+        if let Some(error) = &mut outcome.error {
+            redactor.text(&mut error.message);
         }
-        tokio::select! {
-            biased;
-            () = cancel.cancelled() => cancelled(spec.effect(), flight.began()),
-            () = tokio::time::sleep_until(end) => timed_out(spec.effect(), flight.began()),
-            outcome = self.in_process(&call, flight) => outcome,
-        }
+        outcome
     }
 
-    async fn in_process(&self, call: &Invocation, flight: &Flight) -> Outcome {
+    async fn in_process(
+        &self,
+        call: &Invocation,
+        charged: Charged,
+        flight: &Flight,
+        sink: &Sink,
+        end: Instant,
+    ) -> Outcome {
+        if call.tool.spec().kind == Kind::Mcp {
+            return match &self.servers {
+                Some(servers) => servers.call(call, &charged.arguments, sink, flight, end).await,
+                None => {
+                    let failure = Failure::new(code::MCP_UNAVAILABLE, "this runner has no MCP servers");
+                    Outcome::failed(ResultStatus::Error, failure)
+                }
+            };
+        }
         let builtin = Builtin::named(call.tool.name()).filter(|_| call.tool.spec().kind == Kind::Builtin);
         match builtin {
             Some(Builtin::HttpFetch) => http::fetch(&self.clients, call, flight, self.body_bytes_max).await,
             Some(builtin) => builtin.run(&call.arguments, call.tool.spec().max_output_bytes).await,
-            None => http::call(&self.clients, &self.secrets, call, flight, self.body_bytes_max).await,
+            None => http::call(&self.clients, charged, call, flight, self.body_bytes_max).await,
         }
     }
 }

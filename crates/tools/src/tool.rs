@@ -2,10 +2,14 @@
 
 use crate::argument::{self, Invalid};
 use crate::builtin::Builtin;
+use crate::native::Native;
+use crate::secret;
 use crate::spec::{Kind, Problem, Spec, digest};
+use instar_core::mapping::Face;
 use jsonschema::Validator;
 use serde::Serialize;
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 /// Who wrote the spec, which decides how far it is trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +19,8 @@ pub enum Origin {
     /// A request: its URLs are guarded like a model's, and it may not name a command, since that
     /// would hand the host to whoever holds an API key.
     Api,
+    /// An MCP server of the operator's configuration: it says what the tool is called and takes, and no more.
+    Server,
 }
 
 /// All that a provider may see of a tool.
@@ -32,7 +38,8 @@ pub struct Tool {
     spec: Spec,
     origin: Origin,
     hash: String,
-    compiled: Compiled,
+    compiled: Arc<Compiled>,
+    unavailable: Option<String>,
 }
 
 #[derive(Debug)]
@@ -48,14 +55,31 @@ impl Tool {
         if let (Kind::Builtin, Some(builtin)) = (spec.kind, Builtin::named(&spec.name)) {
             builtin.complete(&mut spec);
         }
+        if let (Kind::Native, Some(native)) = (spec.kind, Native::named(&spec.name)) {
+            native.complete(&mut spec);
+        }
         let mut problems = spec.problems();
-        if origin == Origin::Api && spec.kind == Kind::Command {
-            let message = "command tools come from the operator's configuration only".to_owned();
+        if origin == Origin::Api && matches!(spec.kind, Kind::Command | Kind::Native) {
+            let kind = if spec.kind == Kind::Command { "command" } else { "native" };
+            let message = format!("{kind} tools come from the operator's configuration only");
             problems.push(Problem { field: "kind".to_owned(), message });
+        }
+        if (origin == Origin::Server) != (spec.kind == Kind::Mcp) {
+            let message = "mcp tools come from the servers of [[mcp_servers]], and nothing else does".to_owned();
+            problems.push(Problem { field: "kind".to_owned(), message });
+        }
+        let refers = |(_, value): (String, &str)| secret::references(value).is_ok_and(|found| !found.is_empty());
+        if origin == Origin::Api && (spec.referring().any(refers) || !spec.secret_arguments.is_empty()) {
+            // Else whoever may register a tool could have every secret sent to a server of theirs.
+            let message = "secrets are for tools of the operator's configuration only".to_owned();
+            problems.push(Problem { field: "secret".to_owned(), message });
         }
         let compiled = compile(&spec);
         match compiled {
-            Ok(compiled) if problems.is_empty() => Ok(Self { hash: spec.definition_hash(), origin, compiled, spec }),
+            Ok(compiled) if problems.is_empty() => {
+                let (hash, compiled) = (spec.definition_hash(), Arc::new(compiled));
+                Ok(Self { hash, origin, compiled, spec, unavailable: None })
+            }
             _ => Err(problems),
         }
     }
@@ -81,6 +105,16 @@ impl Tool {
         digest(&self.spec, arguments)
     }
 
+    /// Whether a call with these arguments needs the account of the agent that makes it.
+    pub fn needs_account(&self, arguments: &Value) -> bool {
+        let refers = |(_, value): (String, &str)| {
+            secret::references(value).is_ok_and(|found| found.iter().any(secret::Reference::is_accounts))
+        };
+        let given =
+            |name: &String| arguments.get(name).and_then(Value::as_str).is_some_and(secret::is_account_reference);
+        self.spec.secret_arguments.iter().any(given) || self.spec.referring().any(refers)
+    }
+
     pub fn offer(&self) -> Offer {
         Offer {
             kind: "function",
@@ -88,6 +122,11 @@ impl Tool {
             description: self.spec.description.clone(),
             parameters: self.compiled.schema.clone(),
         }
+    }
+
+    /// What it takes and gives, for the mappings of steps.
+    pub fn face(&self) -> Face {
+        Face::of(&self.compiled.schema, &self.spec.results)
     }
 
     /// Whether the arguments fit; the error is words that a model can act on.
@@ -99,6 +138,17 @@ impl Tool {
     pub fn parse(&self, text: &str) -> Result<Value, Invalid> {
         let arguments = argument::parse(&self.spec.name, text)?;
         self.validate(&arguments).map(|()| arguments)
+    }
+
+    /// Why it cannot be called now, although there is such a tool.
+    pub fn unavailable(&self) -> Option<&str> {
+        self.unavailable.as_deref()
+    }
+
+    /// The same tool, which can be called or not.
+    pub fn standing(&self, unavailable: Option<String>) -> Self {
+        let (spec, hash, compiled) = (self.spec.clone(), self.hash.clone(), self.compiled.clone());
+        Self { spec, origin: self.origin, hash, compiled, unavailable }
     }
 
     pub(crate) fn with_enabled(&self, enabled: bool) -> Result<Self, Vec<Problem>> {

@@ -1,18 +1,23 @@
 //! What the provider said becomes a commit: calls to make, an end, or a reason to wait.
 
-use crate::held::{Held, control};
-use crate::stream::{Said, usage};
+use crate::brake::brake;
+use crate::held::{Held, event_of};
+use crate::stream::{Said, cached, usage};
+use crate::summarise::{Summarised, summarise};
 use crate::turn::{Ending, end, look};
 use crate::worker::Worker;
-use crate::{judge, unwritten};
+use crate::{judge, purse, unwritten};
 use anyhow::Result;
 use chrono::{DateTime, Duration, Utc};
 use instar_bus::message::Call;
 use instar_model::{Class, ModelError, Response, attribute};
 use instar_runtime::flow::{self, Asked, Fatal, Spoken};
 use instar_runtime::order::{self, Slot};
-use instar_runtime::{INLINE_BYTES_MAX, Insisted, Ready, Startable};
+use instar_runtime::plan::Work;
+use instar_runtime::{BUDGET_EXHAUSTED, INLINE_BYTES_MAX, Insisted, Ready, Startable};
 use instar_store::Answer;
+use instar_store::entity::budget;
+use instar_tools::Native;
 
 /// Waits up to this long are sat out; longer ones are a row and a timer.
 const SIT_OUT_MAX: Duration = Duration::seconds(2);
@@ -51,6 +56,7 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
             let ending = Ending::Failed { event: "turn_deadline", kind: "timeout", why, partial, fatal: Fatal::Drive };
             end(worker, held, ending).await?;
         }
+        Said::Nothing => return crowded(worker, held).await,
         Said::Drained { partial } => hand_back(worker, held, &partial).await?,
         Said::Failed { error, partial } => return failed(worker, held, error, partial).await,
     }
@@ -74,25 +80,35 @@ fn spoken(response: Response) -> Spoken {
         reasoning: (!response.reasoning.is_empty()).then_some(response.reasoning),
         blocks,
         usage: usage(response.usage),
+        cached: cached(response.usage),
     }
 }
 
 async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<()> {
     let wait = worker.config.approval_timeout_ms;
     let wait = (wait > 0).then(|| Duration::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX / 2)));
-    let asked: Vec<Asked> =
-        response.tool_calls.iter().map(|call| judge::judge(&worker.tools, &held.agent, call, wait)).collect();
+    let granted = Work::tools_of(&held.turn);
+    let judged = |call| judge::judge(&worker.tools, &held.agent, granted, call, wait);
+    let mut asked: Vec<Asked> = response.tool_calls.iter().map(judged).collect();
     let spoken = spoken(response);
-    loop {
+    if let Some(why) = brake(&held.calls, &mut asked, worker.config.repeated_calls_max) {
+        let fatal = if held.turn.cause == flow::NUDGE { Fatal::Drive } else { Fatal::No };
+        let (event, kind) = ("stream_error", "runaway");
+        return end(worker, held, Ending::Failed { event, kind, why, partial: spoken, fatal }).await;
+    }
+    let landed = loop {
         let build = || {
             let calls = flow::calls(&held.turn, worker.id, &spoken, asked.clone())?;
             held.after_unwritten(worker.id, calls)
         };
         let answer = worker.hub.insist(&worker.lost, build).await;
         match answer {
-            Ok(Answer::Moved(_)) => {
+            Ok(Answer::Moved(landed)) => {
                 held.written_together(false);
-                break;
+                break landed;
+            }
+            Ok(Answer::Found(found)) if purse::tight(held, &found).is_some() => {
+                return too_many(worker, held, purse::tight(held, &found).cloned(), spoken).await;
             }
             Ok(_) if held.unwritten.is_some() => {
                 if !unwritten::write(worker, held).await? {
@@ -107,11 +123,22 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
             Err(Insisted::Ended) => return Ok(()),
             Err(error) => return Err(error.into()),
         }
+    };
+    if !held.purse.is_empty() {
+        let turn = held.turn.clone();
+        if purse::settled(worker, held, &landed, Some(&turn)).await? {
+            return Ok(());
+        }
     }
     // Whoever is told may be ourselves.
     held.flight = None;
+    if let Some(work) = Work::of(&held.turn) {
+        // What the answer cost, the plan has cost.
+        worker.hub.hint_plan(work.plan);
+    }
     if let [only] = asked.as_slice()
         && matches!(only.verdict, flow::Verdict::Free | flow::Verdict::Approved)
+        && !Native::named(&only.name).is_some_and(Native::waits)
     {
         keep(worker, held, only, &spoken);
     }
@@ -119,11 +146,21 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
     Ok(())
 }
 
+/// A limit has no room for the calls that the answer asks for: none of them is made.
+async fn too_many(worker: &Worker, held: &mut Held, limit: Option<budget::Model>, spoken: Spoken) -> Result<()> {
+    let partial = Spoken { blocks: None, ..spoken };
+    end(worker, held, Ending::Interrupted { event: BUDGET_EXHAUSTED, partial }).await?;
+    match limit {
+        Some(limit) => purse::exhaust(worker, &limit, None).await,
+        None => Ok(()),
+    }
+}
+
 /// The turn as its commit left it, for when its only call has its result.
 fn keep(worker: &Worker, held: &mut Held, only: &Asked, spoken: &Spoken) {
     let said = flow::said_row(&held.turn, held.turn.iterations + 1, spoken);
     let turn = &mut held.turn;
-    turn.usage = flow::used(turn, spoken.usage);
+    turn.usage = flow::used_with(turn, spoken.usage, 1);
     turn.iterations += 1;
     turn.version += 1;
     turn.status = "tool_executing".into();
@@ -133,7 +170,7 @@ fn keep(worker: &Worker, held: &mut Held, only: &Asked, spoken: &Spoken) {
     worker.warm.park(held.take());
 }
 
-enum Overtaken {
+pub(crate) enum Overtaken {
     /// The turn has its end, or is somebody else's.
     Over,
     /// Somebody wrote the row and asked for nothing: the same once more.
@@ -141,18 +178,14 @@ enum Overtaken {
 }
 
 /// The row is not as it was known to be.
-async fn overtaken(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<Overtaken> {
+pub(crate) async fn overtaken(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<Overtaken> {
     let before = (held.turn.epoch, held.turn.status.clone());
     let found = look(worker, held).await;
     if found.is_none() || before != (held.turn.epoch, held.turn.status.clone()) {
         tracing::info!(turn = %held.turn_id(), "the turn is no longer ours; nothing was written");
         return Ok(Overtaken::Over);
     }
-    let event = match control(&held.turn) {
-        Some(("steer", _)) => "steer",
-        Some(_) => "interrupt",
-        None => return Ok(Overtaken::Again),
-    };
+    let Some(event) = event_of(&held.turn) else { return Ok(Overtaken::Again) };
     end(worker, held, Ending::Interrupted { event, partial: partial.clone() }).await?;
     Ok(Overtaken::Over)
 }
@@ -200,6 +233,40 @@ async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result
     }
 }
 
+/// With or without a summary, the call is then made with what fits.
+async fn crowded(worker: &Worker, held: &mut Held) -> Result<Next> {
+    match summarise(worker, held).await? {
+        Summarised::Kept => Ok(Next::Again),
+        Summarised::Useless(why) => {
+            tracing::info!(turn = %held.turn_id(), why, "there is no summary; the oldest messages are left out");
+            Ok(Next::Again)
+        }
+        Summarised::Over => Ok(Next::Over),
+    }
+}
+
+/// The provider says that the conversation is too long: it is summarised, once.
+async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial: Spoken) -> Result<Next> {
+    let tried = if held.summarised {
+        Summarised::Useless("it was summarised already".into())
+    } else {
+        summarise(worker, held).await?
+    };
+    let why = match tried {
+        Summarised::Kept => return Ok(Next::Again),
+        Summarised::Over => return Ok(Next::Over),
+        Summarised::Useless(why) => why,
+    };
+    let why = format!(
+        "the conversation is longer than the model can read, and cannot be shortened further ({why}): send a shorter \
+         message, set context_window of model {:?} to what it can read, or use another model; the provider said: {}",
+        held.agent.model, error.message
+    );
+    let (event, kind, fatal) = ("stream_error", error.class.as_str(), Fatal::No);
+    end(worker, held, Ending::Failed { event, kind, why, partial, fatal }).await?;
+    Ok(Next::Over)
+}
+
 async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Spoken) -> Result<Next> {
     attribute::failed(&held.chat, &error);
     held.chat = tracing::Span::none();
@@ -219,8 +286,13 @@ async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Sp
             return park(worker, held, until, &error, partial).await;
         }
     }
+    if error.class == Class::ContextOverflow {
+        return overflown(worker, held, &error, partial).await;
+    }
     let refused = matches!(error.status, Some(401 | 403)) || error.class == Class::QuotaExhausted;
-    let fatal = if refused { Fatal::Drive } else { Fatal::No };
+    // An agent that goes on by itself would only meet the same error again.
+    let fatal = refused || error.retryable() || held.turn.cause == flow::NUDGE;
+    let fatal = if fatal { Fatal::Drive } else { Fatal::No };
     let (kind, why) = (error.class.as_str(), error.message.clone());
     end(worker, held, Ending::Failed { event: "stream_error", kind, why, partial, fatal }).await?;
     Ok(Next::Over)

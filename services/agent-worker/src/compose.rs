@@ -1,50 +1,91 @@
-//! What the provider is sent: instructions, what was said, and the calls of this turn with their
-//! results. Pure; the window it works on was read by index, so that its cost does not grow with the
-//! session's history.
+//! What the provider is sent, in its words: rows are read, instructions filled in, and what was sent is noted
+//! in the turn's row for whoever asks later.
 
-use instar_model::{Arguments, Assistant, Message, ProviderBlock, Request, ToolCall, ToolSpec};
-use instar_store::entity::{agent, message, tool_call, turn};
+use crate::held::Held;
+use crate::worker::Worker;
+use instar_core::context::{Budget, Composed, Said, Stage, digest, json_bytes};
+use instar_model::{Arguments, Assistant, Message, ProviderBlock, Request, ToolCall, ToolSpec, attribute};
+use instar_runtime::context::{self, Facts, Frozen, Rows, Sent, Setting};
 use instar_tools::Tool;
+use serde::Deserialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-pub(crate) fn request(
-    agent: &agent::Model,
-    turn: &turn::Model,
-    transcript: &[message::Model],
-    calls: &[tool_call::Model],
-    tools: &[Arc<Tool>],
-) -> Request {
-    let (now, before): (Vec<_>, Vec<_>) = transcript.iter().partition(|m| m.turn_id == Some(turn.id));
-    let mut messages: Vec<Message> = before.iter().filter_map(|m| plain(m)).collect();
-    // A window that begins with an answer would show the model half an exchange.
-    let first = messages.iter().position(|m| matches!(m, Message::User { .. })).unwrap_or(messages.len());
-    messages.drain(..first);
-    messages.extend(now.iter().filter(|m| m.role == "user").filter_map(|m| plain(m)));
-    for iteration in 1..=turn.iterations {
-        let said = now.iter().find(|m| m.role == "assistant" && of_iteration(m, iteration));
-        let asked: Vec<_> = calls.iter().filter(|c| c.iteration == iteration).collect();
-        if said.is_none() && asked.is_empty() {
-            continue;
-        }
-        messages.push(Message::Assistant(Assistant {
-            text: said.map(|m| m.content.clone()).unwrap_or_default(),
-            reasoning: String::new(),
-            tool_calls: asked.iter().map(|c| call(c)).collect(),
-            provider_blocks: said.map(|m| blocks(m)).unwrap_or_default(),
-        }));
-        messages.extend(asked.iter().map(|c| result(c)));
+/// A request, and how it came about.
+pub(crate) struct Prepared {
+    pub(crate) request: Request,
+    pub(crate) statistics: instar_core::context::Statistics,
+    pub(crate) fit: instar_core::context::Fit,
+    /// Something that was said before the turn had to be left out.
+    pub(crate) crowded: bool,
+}
+
+/// The context of the turn's next provider call.
+pub(crate) fn prepare(worker: &Worker, held: &mut Held, tools: &[Arc<Tool>], facts: &Facts) -> Prepared {
+    let about = worker.models.get(&held.agent.model).ok().map(|model| model.about());
+    let offered = tools.iter().map(|tool| offer(tool)).collect::<Vec<_>>();
+    let tools_bytes = offered.iter().map(|t| t.name.len() + t.description.len() + json_bytes(&t.parameters)).sum();
+    let (limit, answer) = about.map_or((None, None), |about| (about.context_window, about.max_tokens));
+    let window = worker.config.history_messages_max as usize;
+    let snapshot = |name: &str| worker.tools.get(name).and_then(|tool| tool.spec().snapshot_key());
+    let setting = Setting { facts, snapshot: &snapshot, budget: Budget::of(limit, answer, tools_bytes), window };
+    let answers = held.turn.iterations;
+    let rows = Rows {
+        agent: &held.agent,
+        turn: &held.turn,
+        messages: &held.transcript,
+        calls: &held.calls,
+        earlier: &held.earlier,
+        answers,
+    };
+    let composed = context::compose(rows, &setting);
+    let full = context::window(held.turn.id, &held.transcript, window).len() >= window;
+    let sent = Sent {
+        number: u64::try_from(answers + 1).unwrap_or(1),
+        words: digest(&composed),
+        tools: context::tools_digest(&held.agent.model, tools.iter().map(|tool| tool.definition_hash())),
+        facts,
+        fit: composed.fit,
+        window: full.then_some(window as u64),
+    };
+    let request = request(&composed, &held.agent.model, offered);
+    let crowded = composed.fit.dropped > 0;
+    let Composed { statistics, fit, .. } = composed;
+    let mut frozen = Frozen::of(&held.turn);
+    frozen.note(sent);
+    frozen.write(&mut held.turn);
+    Prepared { request, statistics, fit, crowded }
+}
+
+pub(crate) fn measure(span: &tracing::Span, prepared: &Prepared) {
+    if span.is_disabled() {
+        return;
     }
-    if messages.is_empty() {
-        messages.push(Message::user("Continue."));
-    }
+    let Stage { messages, content_bytes, reasoning_bytes, tool_calls, .. } = prepared.statistics.sent;
+    span.record(attribute::CONTEXT_MESSAGES, messages);
+    span.record(attribute::CONTEXT_CONTENT_BYTES, content_bytes);
+    span.record(attribute::CONTEXT_REASONING_BYTES, reasoning_bytes);
+    span.record(attribute::CONTEXT_TOOL_CALLS, tool_calls);
+    span.record(attribute::CONTEXT_TOKENS, prepared.fit.tokens);
+    span.record(attribute::CONTEXT_LEFT_OUT, prepared.fit.dropped + prepared.fit.shortened);
+    let stages = serde_json::to_string(&prepared.statistics).unwrap_or_default();
+    span.record(attribute::CONTEXT_STAGES, stages.as_str());
+}
+
+pub(crate) fn request(composed: &Composed<'_>, model: &str, tools: Vec<ToolSpec>) -> Request {
     Request {
-        model: agent.model.clone(),
-        system: agent.config["system_prompt"].as_str().filter(|s| !s.is_empty()).map(str::to_owned),
-        messages,
-        tools: tools.iter().map(|tool| offer(tool)).collect(),
+        model: model.to_owned(),
+        system: composed.system.as_deref().map(str::to_owned),
+        messages: composed.messages.iter().map(|message| said(&message.said)).collect(),
+        tools,
         ..Request::default()
     }
+}
+
+/// About as many bytes as describe a tool to the model.
+pub(crate) fn offered(tool: &Tool) -> usize {
+    let offer = tool.offer();
+    offer.name.len() + offer.description.len() + json_bytes(&offer.parameters)
 }
 
 fn offer(tool: &Tool) -> ToolSpec {
@@ -52,53 +93,35 @@ fn offer(tool: &Tool) -> ToolSpec {
     ToolSpec { name: offer.name, description: offer.description, parameters: offer.parameters }
 }
 
-fn plain(message: &message::Model) -> Option<Message> {
-    match message.role.as_str() {
-        "user" => Some(Message::user(message.content.clone())),
-        "assistant" if !message.content.is_empty() => Some(Message::assistant(message.content.clone())),
-        _ => None,
+fn said(said: &Said<'_>) -> Message {
+    match said {
+        Said::User { text } => Message::user(text.as_ref()),
+        Said::Tool(outcome) if outcome.is_error => {
+            Message::failure(outcome.call_id.to_string(), outcome.content.as_ref())
+        }
+        Said::Tool(outcome) => Message::result(outcome.call_id.to_string(), outcome.content.as_ref()),
+        Said::Assistant(assistant) => Message::Assistant(Assistant {
+            text: assistant.text.to_string(),
+            reasoning: String::new(),
+            tool_calls: assistant.calls.iter().map(call).collect(),
+            // A block that cannot be read is none that the provider wants back.
+            provider_blocks: assistant
+                .blocks
+                .iter()
+                .filter_map(|b| ProviderBlock::deserialize(b.as_ref()).ok())
+                .collect(),
+        }),
     }
 }
 
-fn of_iteration(message: &message::Model, iteration: i64) -> bool {
-    message.data.as_ref().and_then(|data| data["iteration"].as_i64()) == Some(iteration)
-}
-
-fn blocks(message: &message::Model) -> Vec<ProviderBlock> {
-    let blocks = message.data.as_ref().map(|data| data["blocks"].clone()).unwrap_or_default();
-    serde_json::from_value(blocks).unwrap_or_default()
-}
-
-/// Under our own id: providers repeat theirs from one answer to the next.
-fn name(call: &tool_call::Model) -> String {
-    instar_core::id::CallId::from(call.id).to_string()
-}
-
-fn call(call: &tool_call::Model) -> ToolCall {
-    let arguments = match &call.arguments {
+fn call(call: &instar_core::context::Call<'_>) -> ToolCall {
+    let arguments = match call.arguments.as_ref() {
         Value::Object(map) => Arguments::from_map(map),
         // Arguments that were not an object were refused; the model sees its own text.
         other => Arguments::from_text(other.as_str().unwrap_or_default()),
     };
-    ToolCall { id: name(call), name: call.name.clone(), arguments }
+    ToolCall { id: call.id.to_string(), name: call.name.to_string(), arguments }
 }
 
-fn result(call: &tool_call::Model) -> Message {
-    let empty = Value::Null;
-    let result = call.result.as_ref().unwrap_or(&empty);
-    let output = match &result["output"] {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    };
-    match (call.result_status.as_deref(), result["error"].as_str()) {
-        (Some("success"), _) => Message::result(name(call), output),
-        (None, _) => Message::failure(name(call), "interrupted: there is no result"),
-        (Some(status), error) => {
-            let error = error.unwrap_or("no details");
-            let text =
-                if output.is_empty() { format!("{status}: {error}") } else { format!("{status}: {error}\n{output}") };
-            Message::failure(name(call), text)
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

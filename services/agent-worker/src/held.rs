@@ -5,11 +5,13 @@
 
 use crate::control::Flight;
 use crate::unwritten::Unwritten;
+use instar_core::budget::{Kind, Reservation};
 use instar_core::id::{AgentId, SessionId, TurnId, WorkerId};
 use instar_model::{EventStream, ModelError};
 use instar_runtime::telemetry::{self, LinkKind};
+use instar_runtime::{BUDGET_EXHAUSTED, flow};
 use instar_store::Scene;
-use instar_store::entity::{agent, message, tool_call, turn};
+use instar_store::entity::{agent, budget, message, tool_call, turn};
 use tokio_util::task::AbortOnDropHandle;
 
 /// A provider call under way; given up when dropped.
@@ -23,6 +25,8 @@ pub(crate) struct Held {
     /// What was said, in order; of this turn and before.
     pub(crate) transcript: Vec<message::Model>,
     pub(crate) calls: Vec<tool_call::Model>,
+    /// Of earlier turns, as far as this one sees them.
+    pub(crate) earlier: Vec<tool_call::Model>,
     /// A provider call that was begun before the commit that records it has landed.
     pub(crate) opening: Option<Opening>,
     /// That commit, as long as it is not on its way.
@@ -35,8 +39,12 @@ pub(crate) struct Held {
     waiting_count: i64,
     /// Pieces of the answer sent out.
     pub(crate) deltas: u64,
+    /// A summary was tried in this turn, be it for nothing.
+    pub(crate) summarised: bool,
     /// Provider calls in a row that failed and were made again.
     pub(crate) retries: u32,
+    /// The limits that the turn draws on; none where nothing is limited.
+    pub(crate) purse: Vec<budget::Model>,
 }
 
 impl Held {
@@ -45,6 +53,7 @@ impl Held {
         scene: Scene,
         transcript: Vec<message::Model>,
         calls: Vec<tool_call::Model>,
+        earlier: Vec<tool_call::Model>,
     ) -> Held {
         let (waiting, waiting_count) = (scene.waiting > 0, scene.waiting);
         let (turn, agent) = (scene.turn, scene.agent);
@@ -55,6 +64,7 @@ impl Held {
             agent,
             transcript,
             calls,
+            earlier,
             opening: None,
             unwritten: None,
             chat: tracing::Span::none(),
@@ -62,7 +72,9 @@ impl Held {
             waiting,
             waiting_count,
             deltas: 0,
+            summarised: false,
             retries: 0,
+            purse: Vec::new(),
         }
     }
 
@@ -73,6 +85,7 @@ impl Held {
         agent: agent::Model,
         transcript: Vec<message::Model>,
         calls: Vec<tool_call::Model>,
+        earlier: Vec<tool_call::Model>,
     ) -> Held {
         let (flight, waiting, waiting_count) = (Some(flight), false, 0);
         Held {
@@ -81,6 +94,7 @@ impl Held {
             agent,
             transcript,
             calls,
+            earlier,
             opening: None,
             unwritten: None,
             chat: tracing::Span::none(),
@@ -88,7 +102,9 @@ impl Held {
             waiting,
             waiting_count,
             deltas: 0,
+            summarised: false,
             retries: 0,
+            purse: Vec::new(),
         }
     }
 
@@ -112,6 +128,7 @@ impl Held {
             agent: self.agent.clone(),
             transcript: std::mem::take(&mut self.transcript),
             calls: std::mem::take(&mut self.calls),
+            earlier: std::mem::take(&mut self.earlier),
             opening: None,
             unwritten: None,
             chat: tracing::Span::none(),
@@ -119,7 +136,9 @@ impl Held {
             waiting: self.waiting,
             waiting_count: self.waiting_count,
             deltas: 0,
+            summarised: false,
             retries: 0,
+            purse: Vec::new(),
         }
     }
 
@@ -140,6 +159,7 @@ impl Held {
                 instar.turn.id = %self.turn_id(),
                 instar.worker.id = %worker,
                 instar.attempt = self.turn.attempts + began,
+                instar.budget.reserved_tokens = self.reserved_tokens(),
             );
             if let Some(trace) = &self.turn.traceparent {
                 telemetry::set_parent(&self.segment, trace);
@@ -167,6 +187,7 @@ impl Held {
         self.turn.epoch = self.agent.epoch;
         self.turn.version += 1;
         self.turn.status = "streaming".into();
+        self.turn.cause = flow::cause_with(&self.turn, waiting).to_owned();
         self.turn.attempts += 1;
         self.turn.deadline_at = Some(chrono::Utc::now() + deadline);
         for message in self.transcript.iter_mut().filter(|m| waiting.iter().any(|id| id.uuid() == m.id)) {
@@ -175,6 +196,18 @@ impl Held {
         self.transcript.retain(|m| m.turn_id.is_some());
         // Those that came while the rows were read, or are too many for one turn.
         self.waiting = self.waiting_count > waiting.len() as i64;
+    }
+
+    fn reserved_tokens(&self) -> Option<i64> {
+        let made = flow::reserved(&self.turn)?;
+        made.lines.iter().filter(|line| line.kind == Kind::Tokens).map(|line| line.n).max()
+    }
+
+    /// What was asked of the budgets is set aside.
+    pub(crate) fn reserved(&mut self, made: Option<&Reservation>) {
+        if let Some(made) = made {
+            self.turn.reserved = Some(serde_json::json!(made));
+        }
     }
 
     /// A recovery landed.
@@ -208,7 +241,16 @@ pub(crate) fn control(turn: &turn::Model) -> Option<(&str, &str)> {
     Some((action, asked["reason"].as_str().unwrap_or(action)))
 }
 
-/// Whether the turn's agent shall end with it.
-pub(crate) fn is_kill(turn: &turn::Model) -> bool {
-    turn.control.as_ref().is_some_and(|control| control["cause"] == "kill")
+/// The same as the event of the turn's machine.
+pub(crate) fn event_of(turn: &turn::Model) -> Option<&'static str> {
+    match control(turn)?.0 {
+        "steer" => Some("steer"),
+        _ if is_budget(turn) => Some(BUDGET_EXHAUSTED),
+        _ => Some("interrupt"),
+    }
+}
+
+/// Whether what was asked is because a budget is used up. An answer that is paid for is heard out.
+pub(crate) fn is_budget(turn: &turn::Model) -> bool {
+    turn.control.as_ref().is_some_and(|control| control["cause"] == BUDGET_EXHAUSTED)
 }

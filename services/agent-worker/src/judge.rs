@@ -20,29 +20,24 @@ const QUOTE_BYTES_MAX: usize = 4 << 10;
 /// A name that is longer is no tool's.
 const NAME_CHARS_MAX: usize = 200;
 
-/// The tools an agent may use: the names in its configuration.
-pub(crate) fn names(agent: &agent::Model) -> Vec<String> {
-    let names = agent.config["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
-    names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect()
-}
-
-/// Tools that no longer exist are left out: an agent can chat without them.
-pub(crate) fn tools(registry: &Registry, agent: &agent::Model) -> Vec<Arc<Tool>> {
-    let names = names(agent);
-    if names.is_empty() {
+/// Tools that no longer exist are left out: an agent can chat without them. `granted`: those that the turn brings.
+pub(crate) fn tools(registry: &Registry, agent: &agent::Model, granted: &[&str]) -> Vec<Arc<Tool>> {
+    let names = agent.tools();
+    if names.is_empty() && granted.is_empty() {
         return Vec::new();
     }
-    registry.allowed(&names).unwrap_or_else(|bad| {
+    let (mut tools, bad) = registry.offered(&names);
+    if !bad.is_empty() {
         tracing::warn!(agent = %instar_core::id::AgentId::from(agent.id), ?bad, "tools are missing");
-        let known: Vec<String> =
-            names.into_iter().filter(|name| registry.get(name).is_some() || name.contains('*')).collect();
-        registry.allowed(&known).unwrap_or_default()
-    })
+    }
+    tools.extend(granted.iter().filter_map(|name| registry.get(name)));
+    tools
 }
 
 pub(crate) fn judge(
     registry: &Registry,
     agent: &agent::Model,
+    granted: &[&str],
     call: &ToolCall,
     approval_timeout: Option<Duration>,
 ) -> Asked {
@@ -60,7 +55,9 @@ pub(crate) fn judge(
         let verdict = Verdict::Refused { status: ResultStatus::Error, why };
         asked(arguments, String::new(), Effect::AtMostOnce, verdict)
     };
-    let tool = match registry.look_up(&call.name, &names(agent)) {
+    let name = meant(registry, &call.name);
+    let brought = registry.get(&name).filter(|_| granted.contains(&&*name));
+    let tool = match brought.map_or_else(|| registry.look_up(&name, &agent.tools()), Ok) {
         Ok(tool) => tool,
         Err(unknown) => return refuse(as_sent(call), unknown.to_string()),
     };
@@ -98,6 +95,16 @@ pub(crate) fn judge(
         _ => Verdict::Refused { status: ResultStatus::Error, why: gated.reason.into() },
     };
     asked(arguments, digest, spec.effect(), verdict)
+}
+
+/// A tool that is not there now was not offered, so that its name comes as the provider was once told it.
+fn meant(registry: &Registry, name: &str) -> String {
+    let away =
+        |tool: &&Arc<Tool>| tool.unavailable().is_some() && instar_model::history::wire_name(tool.name()) == name;
+    match registry.get(name) {
+        Some(_) => name.to_owned(),
+        None => registry.list().iter().find(away).map_or(name, |tool| tool.name()).to_owned(),
+    }
 }
 
 /// The arguments as the model wrote them: an object, or the text that is none. The beginning of long

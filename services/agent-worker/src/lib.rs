@@ -4,11 +4,16 @@
 //! row; whoever makes it ready again wakes a worker.
 
 mod answer;
+mod brake;
 mod compose;
 mod control;
+mod gather;
 mod held;
 mod judge;
+mod mission;
+mod purse;
 mod stream;
+mod summarise;
 mod take;
 mod turn;
 mod unwritten;

@@ -1,16 +1,18 @@
 //! The provider speaks: pieces go out at once, what has come is kept now and then, and a control, a
 //! deadline, a drain or a lost lease ends it.
 
-use crate::held::{Held, Opening, control};
+use crate::held::{Held, Opening, control, is_budget};
 use crate::worker::Worker;
-use crate::{compose, judge, unwritten};
+use crate::{compose, judge, mission, unwritten};
 use chrono::Utc;
 use futures::stream::Fuse;
 use futures::{FutureExt, StreamExt};
 use instar_bus::message::Delta;
 use instar_core::rune::payload::Usage;
 use instar_model::{Accumulator, Event, EventStream, ModelError, Response};
+use instar_runtime::context::Facts;
 use instar_runtime::flow::{self, Spoken};
+use instar_runtime::plan::Work;
 use instar_store::Answer;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -40,6 +42,8 @@ pub(crate) enum Said {
     Drained {
         partial: Spoken,
     },
+    /// What was said before the turn does not fit, and is to be summarised first.
+    Nothing,
     /// The lease is gone, or the turn is somebody else's.
     Lost,
 }
@@ -78,6 +82,7 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
     let partial = |heard: &Accumulator| Spoken {
         text: heard.text().to_owned(),
         usage: usage(heard.usage()),
+        cached: cached(heard.usage()),
         ..Spoken::default()
     };
     match said {
@@ -90,25 +95,35 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
         Ending::Late => Said::Late { partial: partial(&heard) },
         Ending::Drained => Said::Drained { partial: partial(&heard) },
         Ending::Gone => Said::Lost,
+        Ending::Crowded => Said::Nothing,
     }
 }
 
-/// Begins the provider call, in a task of its own: whoever waits for it also listens to others.
-pub(crate) fn open(worker: &Worker, held: &mut Held) -> Opening {
-    let tools = judge::tools(&worker.tools, &held.agent);
-    let request = compose::request(&held.agent, &held.turn, &held.transcript, &held.calls, &tools);
+/// Begins the provider call, in a task of its own: whoever waits for it also listens to others. `None`: what was
+/// said before the turn is to be summarised first.
+pub(crate) async fn open(worker: &Worker, held: &mut Held) -> anyhow::Result<Option<Opening>> {
+    let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, Utc::now()).await?;
+    worker.discovered.refresh_for(&held.agent.tools()).await;
+    let tools = judge::tools(&worker.tools, &held.agent, Work::tools_of(&held.turn));
+    let tools = mission::offered(worker, held, tools).await?;
+    let prepared = compose::prepare(worker, held, &tools, &facts);
+    if prepared.crowded && !held.summarised {
+        return Ok(None);
+    }
     let models = worker.models.clone();
-    held.chat = held.span(worker.id).in_scope(|| match models.get(&request.model) {
-        Ok(model) => instar_model::attribute::chat_span(model.about(), &request),
+    held.chat = held.span(worker.id).in_scope(|| match models.get(&prepared.request.model) {
+        Ok(model) => instar_model::attribute::chat_span(model.about(), &prepared.request),
         Err(_) => tracing::Span::none(),
     });
+    compose::measure(&held.chat, &prepared);
+    let request = prepared.request;
     let opening = async move {
         instar_crashpoint::crash_point!("worker.provider.before");
         let opened = models.stream(request).await;
         instar_crashpoint::crash_point!("worker.provider.after");
         opened
     };
-    AbortOnDropHandle::new(tokio::spawn(opening.instrument(held.chat.clone())))
+    Ok(Some(AbortOnDropHandle::new(tokio::spawn(opening.instrument(held.chat.clone())))))
 }
 
 async fn next_of(stream: &mut Option<Fuse<EventStream>>) -> Option<Result<Event, ModelError>> {
@@ -133,11 +148,16 @@ enum Ending {
     Drained,
     /// The turn is not ours.
     Gone,
+    Crowded,
 }
 
 pub(crate) fn usage(usage: Option<instar_model::Usage>) -> Usage {
     let usage = usage.unwrap_or_default();
     Usage { input_tokens: usage.input_tokens, output_tokens: usage.output_tokens }
+}
+
+pub(crate) fn cached(usage: Option<instar_model::Usage>) -> u64 {
+    usage.map_or(0, |usage| usage.cache_read_input_tokens)
 }
 
 fn deadline(held: &Held) -> Instant {
@@ -149,7 +169,13 @@ impl Listening<'_> {
     async fn hear_out(&mut self, every: Duration) -> Ending {
         let mut opening = match self.held.opening.take() {
             Some(opening) => opening,
-            None => open(self.worker, self.held),
+            None => match open(self.worker, self.held).await {
+                Ok(Some(opening)) => opening,
+                Ok(None) => return Ending::Crowded,
+                Err(error) => {
+                    return Ending::Failed(ModelError::transient(format!("the context could not be read: {error}")));
+                }
+            },
         };
         let mut stream: Option<Fuse<EventStream>> = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
@@ -274,6 +300,7 @@ impl Listening<'_> {
             Ok(Some(row)) if row.epoch == self.held.turn.epoch && row.status == "streaming" => {
                 let grace = Duration::from_millis(self.worker.config.interrupt_grace_ms);
                 match control(&row).map(|(action, _)| action) {
+                    Some("interrupt") if is_budget(&row) => {}
                     // Asked again, it does not wait longer.
                     Some("interrupt") if matches!(self.asked, Some((_, Some(_)))) => {}
                     Some("interrupt") => self.asked = Some(("interrupt", Some(Instant::now() + grace))),

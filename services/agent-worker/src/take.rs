@@ -1,10 +1,11 @@
 //! A turn is ready, somebody said: what the row says decides whether and how it is taken up.
 
 use crate::control::Flight;
-use crate::held::{Held, control};
+use crate::held::{Held, control, event_of};
+use crate::purse::{self, Asked};
 use crate::unwritten::{self, Unwritten};
 use crate::worker::Worker;
-use crate::{stream, turn};
+use crate::{gather, stream, turn};
 use anyhow::{Context, Result};
 use chrono::{Duration, Utc};
 use instar_bus::Delivery;
@@ -15,6 +16,7 @@ use instar_core::id::{AgentId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
 use instar_runtime::flow::{self, Loss};
+use instar_runtime::plan::Work;
 use instar_runtime::{Act, Done, Ready, order};
 use instar_store::entity::{message, tool_call};
 use instar_store::{Answer, Scene, StoreError, TAKEN_MAX};
@@ -105,11 +107,12 @@ type Looked = (Scene, Vec<message::Model>, Vec<tool_call::Model>);
 
 async fn look(worker: &Worker, id: TurnId, agent: AgentId, begun: bool) -> Result<Option<Looked>, StoreError> {
     let store = worker.hub.store();
-    let calls = async { if begun { store.calls_of(id).await } else { Ok(Vec::new()) } };
-    let said = store.messages(agent, u64::from(worker.config.history_messages_max));
+    let most = u64::from(worker.config.history_messages_max);
+    let calls = async { if begun { store.calls_seen(agent, id, most).await } else { Ok(Vec::new()) } };
+    let said = store.messages(agent, most);
     let (scene, said, calls) = tokio::try_join!(store.scene(id), said, calls)?;
     let Some(scene) = scene else { return Ok(None) };
-    let calls = if !begun && scene.turn.iterations > 0 { store.calls_of(id).await? } else { calls };
+    let calls = if !begun && scene.turn.iterations > 0 { store.calls_seen(agent, id, most).await? } else { calls };
     Ok(Some((scene, said, calls)))
 }
 
@@ -120,15 +123,22 @@ async fn take(
     said: Vec<message::Model>,
     calls: Vec<tool_call::Model>,
 ) -> Result<Option<Held>> {
-    match scene.turn.status.as_str() {
-        "queued" => claim(worker, Held::new(flight, scene, said, calls)).await,
-        "streaming" => recover(worker, Held::new(flight, scene, said, calls)).await,
+    let (calls, earlier): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.turn_id == Some(scene.turn.id));
+    let status = scene.turn.status.clone();
+    match status.as_str() {
         "tool_executing" if scene.turn.open_calls > 0 => {
             parked(worker, &scene, &calls).await?;
-            Ok(None)
+            return Ok(None);
         }
-        "tool_executing" => finished(worker, Held::new(flight, scene, said, calls)).await,
-        _ => Ok(None),
+        "queued" | "streaming" | "tool_executing" => {}
+        _ => return Ok(None),
+    }
+    let mut held = Held::new(flight, scene, said, calls, earlier);
+    gather::earlier(worker, &mut held, status == "queued").await?;
+    match status.as_str() {
+        "queued" => claim(worker, held).await,
+        "streaming" => recover(worker, held).await,
+        _ => finished(worker, held).await,
     }
 }
 
@@ -137,24 +147,40 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     if busy {
         return Ok(None);
     }
+    let reserved = match purse::ask(worker, &mut held).await? {
+        Asked::Unlimited => None,
+        Asked::Granted(made) => Some(made),
+        Asked::Refused => return Ok(None),
+    };
     let own = held.transcript.iter().filter(|m| m.turn_id == Some(held.turn.id)).count();
     let room = usize::try_from(TAKEN_MAX).unwrap_or(0).saturating_sub(own);
     let waiting = held.transcript.iter().filter(|m| m.turn_id.is_none()).take(room);
     let waiting: Vec<MessageId> = waiting.map(|m| MessageId::from(m.id)).collect();
     let deadline = Duration::milliseconds(worker.config.turn_deadline_ms as i64);
     // An owner under a valid lease may begin the provider call before the commit that records it has
-    // landed, since a provider call can be repeated.
-    let warm = held.agent.owner == Some(worker.id.uuid()) && waiting.is_empty();
+    // landed, since a provider call can be repeated; unless it is limited what it may use.
+    let warm = held.agent.owner == Some(worker.id.uuid()) && waiting.is_empty() && reserved.is_none();
+    let prompt = gather::prompt(&held, &waiting);
     if warm {
-        held.opening = Some(stream::open(worker, &mut held));
+        held.opening = stream::open(worker, &mut held).await?;
         let (agent, turn) = (Box::new(held.agent.clone()), held.turn.clone());
-        held.unwritten = Some(Unwritten::Claim { agent, turn, deadline });
+        held.unwritten = Some(Unwritten::Claim { agent, turn, prompt, deadline });
         if worker.config.fold_ms == 0 && !unwritten::write(worker, &mut held).await? {
             return Ok(None);
         }
     } else {
-        let commit = flow::claim(&held.agent, &held.turn, &waiting, worker.id, deadline)?;
-        let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
+        let mut commit = flow::claim(&held.agent, &held.turn, &waiting, prompt, worker.id, deadline)?;
+        if let Some(made) = &reserved {
+            flow::reserve(&mut commit, &held.turn, made);
+        }
+        match worker.hub.commit(commit).await? {
+            Answer::Moved(_) => held.reserved(reserved.as_ref()),
+            // Others were faster: whether there is room, or will be, is asked again.
+            Answer::Found(found) if purse::tight(&held, &found).is_some() => {
+                return Box::pin(claim(worker, held)).await;
+            }
+            _ => return Ok(None),
+        }
     }
     metrics::counter!("instar.turns", "status" => "claimed").increment(1);
     let queued_for = Utc::now() - held.turn.created_at;
@@ -182,7 +208,22 @@ async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         }
         Some(_) => Loss::Died,
     };
-    let commit = flow::recover(&held.agent, &held.turn, worker.id, loss)?;
+    // What the old owner had set aside is kept for the call that is made again.
+    let reserved = match held.turn.reserved {
+        Some(_) => {
+            purse::look(worker, &mut held).await?;
+            None
+        }
+        None => match purse::ask(worker, &mut held).await? {
+            Asked::Unlimited => None,
+            Asked::Granted(made) => Some(made),
+            Asked::Refused => return Ok(None),
+        },
+    };
+    let mut commit = flow::recover(&held.agent, &held.turn, worker.id, loss)?;
+    if let Some(made) = reserved.as_ref().filter(|_| !flow::is_last(&held.turn, loss)) {
+        flow::reserve(&mut commit, &held.turn, made);
+    }
     let Answer::Moved(landed) = worker.hub.commit(commit).await? else { return Ok(None) };
     if landed.runes.iter().any(|rune| rune.kind == "turn.error") {
         return Ok(None);
@@ -190,6 +231,7 @@ async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     metrics::counter!("instar.lease.expirations").increment(1);
     let attempts = held.turn.attempts + i64::from(loss == Loss::Died);
     held.transcript.retain(|m| m.turn_id.is_some());
+    held.reserved(reserved.as_ref());
     held.recovered(worker.id.uuid(), attempts);
     Ok(Some(held))
 }
@@ -212,7 +254,8 @@ async fn interrupt_parked(worker: &Worker, scene: &Scene, why: &str) -> Result<(
     let (session, turn) = (SessionId::from(scene.turn.session_id), TurnId::from(scene.turn.id));
     let actor = Actor::new(By::System, worker.id.to_string());
     // If the agent was asked to end with its turn, that is part of the same commit.
-    let mut act = Act::new(session, turn, &turn_machine::TABLE, "interrupt", actor).reason(why);
+    let event = event_of(&scene.turn).unwrap_or("interrupt");
+    let mut act = Act::new(session, turn, &turn_machine::TABLE, event, actor).reason(why);
     act.traceparent = scene.turn.traceparent.clone();
     if let Done::Moved { runes } = act.carry_out(&worker.hub).await? {
         worker.hub.follow(&runes);
@@ -227,7 +270,7 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let event = decide::tools_finished(FinishedTools {
         provider_calls: made,
         provider_calls_max: PROVIDER_CALLS_MAX,
-        ended_by_tool: false,
+        ended_by_tool: has_reported(&held),
         pending: Pending { interrupt: asked == Some("interrupt"), pause: false, steer: asked == Some("steer") },
     });
     held.transcript.retain(|m| m.turn_id.is_some());
@@ -238,24 +281,46 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
             return Ok(None);
         }
     }
+    let reserved = match purse::ask(worker, &mut held).await? {
+        Asked::Unlimited => None,
+        Asked::Granted(made) => Some(made),
+        Asked::Refused => return Ok(None),
+    };
     let waited = waited(&held);
     let ours = held.agent.owner == Some(worker.id.uuid());
-    if ours {
-        held.opening = Some(stream::open(worker, &mut held));
+    if ours && reserved.is_none() {
+        held.opening = stream::open(worker, &mut held).await?;
         held.unwritten = Some(Unwritten::Resume { turn: held.turn.clone(), waited });
         if worker.config.fold_ms == 0 && !unwritten::write(worker, &mut held).await? {
             return Ok(None);
         }
     } else {
-        let commit = flow::resume(&held.turn, Some(&held.agent), worker.id, waited)?;
-        let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
+        let mut commit = flow::resume(&held.turn, (!ours).then_some(&held.agent), worker.id, waited)?;
+        if let Some(made) = &reserved {
+            flow::reserve(&mut commit, &held.turn, made);
+        }
+        match worker.hub.commit(commit).await? {
+            Answer::Moved(_) => held.reserved(reserved.as_ref()),
+            Answer::Found(found) if purse::tight(&held, &found).is_some() => {
+                return Box::pin(finished(worker, held)).await;
+            }
+            _ => return Ok(None),
+        }
     }
     held.resumed(worker.id.uuid(), !ours, waited);
     Ok(Some(held))
 }
 
-/// How long people took over the calls of the last answer.
+/// Whether a call of the last answer has said what came of the work that the turn is there for.
+fn has_reported(held: &Held) -> bool {
+    let tools = Work::tools_of(&held.turn);
+    let latest = held.calls.iter().filter(|call| call.iteration == held.turn.iterations);
+    let mut taken = latest.filter(|call| call.result_status.as_deref() == Some("success"));
+    taken.any(|call| tools.contains(&call.name.as_str()))
+}
+
+/// How long people and other agents took over the calls of the last answer.
 fn waited(held: &Held) -> Duration {
-    let latest = held.calls.iter().filter(|c| c.iteration == held.turn.iterations && c.approval.is_some());
+    let latest = held.calls.iter().filter(|c| c.iteration == held.turn.iterations && flow::has_waited(c));
     latest.map(|c| Utc::now() - c.created_at).max().unwrap_or_else(Duration::zero).max(Duration::zero())
 }

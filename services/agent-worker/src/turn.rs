@@ -1,17 +1,18 @@
 //! A turn in hand, from provider call to provider call, to its end.
 
 use crate::answer::{self, Next};
-use crate::held::{Held, control, is_kill};
-use crate::stream;
+use crate::held::{Held, control, event_of, is_budget};
 use crate::unwritten;
 use crate::worker::Worker;
+use crate::{purse, stream};
 use anyhow::Result;
 use futures::FutureExt;
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
 use instar_runtime::flow::{self, Fatal, Spoken};
-use instar_runtime::{Insisted, Ready};
+use instar_runtime::plan::Work;
+use instar_runtime::{BUDGET, BUDGET_EXHAUSTED, Insisted, Ready, doom};
 use instar_store::Answer;
 use std::panic::AssertUnwindSafe;
 use tracing::Instrument;
@@ -41,9 +42,12 @@ pub(crate) async fn run(worker: &Worker, mut held: Held) {
 
 async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
     loop {
-        if let Some((action, _)) = control(&held.turn) {
-            let event = if action == "steer" { "steer" } else { "interrupt" };
+        if let Some(event) = event_of(&held.turn) {
             return end(worker, held, Ending::Interrupted { event, partial: Spoken::default() }).await;
+        }
+        if let Some(why) = purse::unpayable(worker, held) {
+            let (event, kind, partial, fatal) = ("stream_error", "unpriced", Spoken::default(), Fatal::Drive);
+            return end(worker, held, Ending::Failed { event, kind, why, partial, fatal }).await;
         }
         let said = stream::answer(worker, held).await;
         if let Next::Over = answer::record(worker, held, said).await? {
@@ -84,13 +88,16 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
             held.after_unwritten(worker.id, commit)
         };
         match worker.hub.insist(&worker.lost, build).await {
-            Ok(Answer::Moved(_)) => {
+            Ok(Answer::Moved(landed)) => {
                 held.written_together(true);
                 held.flight = None;
                 over(worker, held, &ending, next);
-                if let (Ending::Complete(spoken), None, true) = (&ending, next, waiting.is_empty()) {
+                purse::settled(worker, held, &landed, None).await?;
+                let rests = next.is_none() && waiting.is_empty() && !flow::is_autonomous(&held.agent);
+                if let (Ending::Complete(spoken), true) = (&ending, rests) {
                     let said = flow::said_row(&held.turn, held.turn.iterations + 1, spoken);
                     held.transcript.extend(said);
+                    held.agent.usage = flow::booked(&held.agent, &flow::used(&held.turn, spoken.usage));
                     worker.warm.rest(held.take(), worker.config.history_messages_max as usize);
                 }
                 return Ok(());
@@ -121,7 +128,7 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
 
 /// A control that came in goes before an end that had not heard of it.
 fn heeding(held: &Held, ending: Ending) -> Ending {
-    match (control(&held.turn), ending) {
+    match (control(&held.turn).filter(|_| !is_budget(&held.turn)), ending) {
         (Some(("steer", _)), Ending::Complete(partial)) => Ending::Interrupted { event: "steer", partial },
         (Some(("interrupt", _)), Ending::Complete(partial)) => Ending::Interrupted { event: "interrupt", partial },
         (_, ending) => ending,
@@ -143,7 +150,10 @@ pub(crate) async fn look(worker: &Worker, held: &mut Held) -> Option<Vec<Message
         match looked.await {
             Ok((None, _)) => return None,
             Ok((Some(scene), waiting)) => {
+                let sent = std::mem::take(&mut held.turn.input);
                 (held.turn, held.agent, held.waiting) = (scene.turn, scene.agent, !waiting.is_empty());
+                // What was sent last is known only here.
+                held.turn.input = sent;
                 return Some(waiting);
             }
             Err(error) => tracing::debug!(%error, "the rows could not be read; they are tried again"),
@@ -161,13 +171,15 @@ fn build(
     ending: &Ending,
     waiting: &[MessageId],
 ) -> Result<(instar_store::Commit, Option<TurnId>), flow::FlowError> {
-    let kill = is_kill(&held.turn);
-    let rows = flow::Ending { turn: &held.turn, agent: &held.agent, worker: worker.id, waiting, kill };
+    let ends = doom(&held.turn);
+    let (turn, agent, pause) = (&held.turn, &held.agent, worker.nudge_pause);
+    let rows = flow::Ending { turn, agent, worker: worker.id, waiting, ends, pause };
     match ending {
         Ending::Complete(spoken) => flow::complete(rows, spoken),
         Ending::ByLimit => flow::complete_by_limit(rows),
         Ending::Interrupted { event, partial } => {
-            let why = control(&held.turn).map_or(*event, |(_, why)| why);
+            let usual = if *event == BUDGET_EXHAUSTED { BUDGET } else { *event };
+            let why = control(&held.turn).map_or(usual, |(_, why)| why);
             flow::interrupt(rows, event, why, partial)
         }
         Ending::Failed { event, kind, why, partial, fatal } => flow::fail(rows, event, kind, why, partial, *fatal),
@@ -187,6 +199,11 @@ fn over(worker: &Worker, held: &Held, ending: &Ending, next: Option<TurnId>) {
         let (session, agent) = (held.session_id(), held.agent_id());
         let ready = Ready { session, agent, turn, epoch: held.agent.epoch, reason: "queued", news: None };
         worker.hub.wake_turn(ready, Some(worker.id.uuid()), held.turn.traceparent.as_deref());
+    } else if let Some(parent) = held.agent.parent_id {
+        worker.hub.child_rests(parent.into(), worker.agents.children_at_work_max);
+    }
+    if let Some(work) = Work::of(&held.turn) {
+        worker.hub.hint_plan(work.plan);
     }
 }
 
@@ -201,7 +218,10 @@ pub(crate) async fn end_after_tools(worker: &Worker, mut held: Held, event: turn
         turn_machine::Event::SessionPaused => {
             Ending::Interrupted { event: "session_paused", partial: Spoken::default() }
         }
-        _ => Ending::Interrupted { event: "interrupt", partial: Spoken::default() },
+        _ => {
+            let event = event_of(&held.turn).unwrap_or("interrupt");
+            Ending::Interrupted { event, partial: Spoken::default() }
+        }
     };
     held.waiting = true;
     end(worker, &mut held, ending).await

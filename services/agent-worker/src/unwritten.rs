@@ -8,7 +8,7 @@ use crate::held::Held;
 use crate::worker::Worker;
 use anyhow::Result;
 use chrono::Duration;
-use instar_core::id::WorkerId;
+use instar_core::id::{MessageId, WorkerId};
 use instar_runtime::flow::{self, FlowError};
 use instar_runtime::{Insisted, Ready};
 use instar_store::entity::{agent, turn};
@@ -16,14 +16,16 @@ use instar_store::{Answer, Change, Commit};
 
 /// The rows as they were before it.
 pub(crate) enum Unwritten {
-    Claim { agent: Box<agent::Model>, turn: turn::Model, deadline: Duration },
+    Claim { agent: Box<agent::Model>, turn: turn::Model, prompt: Option<MessageId>, deadline: Duration },
     Resume { turn: turn::Model, waited: Duration },
 }
 
 impl Unwritten {
     fn alone(&self, worker: WorkerId) -> Result<Commit, FlowError> {
         match self {
-            Unwritten::Claim { agent, turn, deadline } => flow::claim(agent, turn, &[], worker, *deadline),
+            Unwritten::Claim { agent, turn, prompt, deadline } => {
+                flow::claim(agent, turn, &[], *prompt, worker, *deadline)
+            }
             Unwritten::Resume { turn, waited } => flow::resume(turn, None, worker, *waited),
         }
     }

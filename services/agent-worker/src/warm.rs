@@ -7,7 +7,9 @@ use crate::control::Flight;
 use crate::held::Held;
 use chrono::Utc;
 use instar_bus::message::{Finished, Queued, WorkTurn};
+use instar_core::context::json_bytes;
 use instar_core::id::{AgentId, CallId, MessageId, TurnId};
+use instar_runtime::context;
 use instar_store::entity::{agent, message, tool_call, turn};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -23,6 +25,8 @@ const ROW_BYTES: usize = 600;
 struct Rested {
     agent: agent::Model,
     transcript: Vec<message::Model>,
+    /// Calls of the last answer that had any.
+    latest: Vec<tool_call::Model>,
 }
 
 /// A turn that waits for its only call.
@@ -31,6 +35,7 @@ struct Parked {
     agent: agent::Model,
     transcript: Vec<message::Model>,
     calls: Vec<tool_call::Model>,
+    earlier: Vec<tool_call::Model>,
 }
 
 #[derive(Default)]
@@ -42,22 +47,20 @@ pub(crate) struct Warm {
 impl Warm {
     /// The turn is over and nothing waits: the next message finds the agent as it is now.
     pub(crate) fn rest(&self, held: Held, history: usize) {
-        let Held { mut agent, mut transcript, .. } = held;
+        let Held { mut agent, mut transcript, calls, earlier, .. } = held;
         agent.version += 1;
         agent.lifecycle = "idle".into();
-        let excess = transcript.len().saturating_sub(history);
-        transcript.drain(..excess);
-        // What belongs to a provider's blocks and iterations is for the turn that is over.
-        transcript.iter_mut().for_each(|message| message.data = None);
-        let bytes = weigh(&agent, &transcript, &[]);
-        lock(&self.agents).put(AgentId::from(agent.id), Rested { agent, transcript }, bytes);
+        let latest = context::latest_loop(calls, earlier);
+        context::forget(&mut transcript, &latest, history);
+        let bytes = weigh(&agent, &transcript, &latest);
+        lock(&self.agents).put(AgentId::from(agent.id), Rested { agent, transcript, latest }, bytes);
     }
 
     /// The turn waits for the only call of its answer.
     pub(crate) fn park(&self, held: Held) {
-        let Held { turn, agent, transcript, calls, .. } = held;
-        let bytes = weigh(&agent, &transcript, &calls);
-        lock(&self.turns).put(TurnId::from(turn.id), Parked { turn, agent, transcript, calls }, bytes);
+        let Held { turn, agent, transcript, calls, earlier, .. } = held;
+        let bytes = weigh(&agent, &transcript, &calls) + weigh_calls(&earlier);
+        lock(&self.turns).put(TurnId::from(turn.id), Parked { turn, agent, transcript, calls, earlier }, bytes);
     }
 
     pub(crate) fn forget(&self, turn: TurnId) {
@@ -74,11 +77,13 @@ impl Warm {
     ) -> Option<Held> {
         let (agent, turn): (AgentId, TurnId) = (hint.agent_id.parse().ok()?, hint.turn_id.parse().ok()?);
         let message: MessageId = news.message_id.parse().ok()?;
-        let Rested { mut agent, mut transcript } = lock(&self.agents).take(&agent)?;
+        let Rested { mut agent, mut transcript, latest } = lock(&self.agents).take(&agent)?;
         if agent.version + 1 != news.agent_version || agent.epoch != hint.epoch {
             return None;
         }
         agent.version = news.agent_version;
+        // As the message has left it.
+        (agent.drive, agent.nudge_count) = ("running".into(), 0);
         transcript.push(message::Model {
             id: message.uuid(),
             session_id: agent.session_id,
@@ -93,13 +98,13 @@ impl Warm {
             created_at: Utc::now(),
         });
         let turn = fresh(&agent, turn, trace);
-        Some(Held::known(flight.take()?, turn, agent, transcript, Vec::new()))
+        Some(Held::known(flight.take()?, turn, agent, transcript, Vec::new(), latest))
     }
 
     /// A turn whose only call has this result, without a look at the rows.
     pub(crate) fn finished(&self, flight: &mut Option<Flight>, hint: &WorkTurn, news: &Finished) -> Option<Held> {
         let (turn, call): (TurnId, CallId) = (hint.turn_id.parse().ok()?, news.call_id.parse().ok()?);
-        let Parked { mut turn, agent, transcript, mut calls } = lock(&self.turns).take(&turn)?;
+        let Parked { mut turn, agent, transcript, mut calls, earlier } = lock(&self.turns).take(&turn)?;
         let row = calls.last_mut().filter(|row| row.id == call.uuid())?;
         row.status = news.state.clone();
         row.result_status = Some(news.status.clone());
@@ -108,7 +113,7 @@ impl Warm {
         // The commit of the result counted the turn's open calls down.
         turn.version += 1;
         turn.open_calls = 0;
-        Some(Held::known(flight.take()?, turn, agent, transcript, calls))
+        Some(Held::known(flight.take()?, turn, agent, transcript, calls, earlier))
     }
 }
 
@@ -130,6 +135,7 @@ fn fresh(agent: &agent::Model, id: TurnId, trace: Option<&str>) -> turn::Model {
         input: nothing(),
         output: None,
         usage: nothing(),
+        reserved: None,
         control: None,
         error: None,
         deadline_at: None,
@@ -147,7 +153,12 @@ fn weigh(agent: &agent::Model, transcript: &[message::Model], calls: &[tool_call
     };
     let said: usize = transcript.iter().map(|m| ROW_BYTES + m.content.len()).sum();
     let prompt = agent.config["system_prompt"].as_str().map_or(0, str::len);
-    said + calls.len() * 2 * ROW_BYTES + 2 * ROW_BYTES + prompt + json(&agent.config)
+    said + weigh_calls(calls) + 2 * ROW_BYTES + prompt + json(&agent.config)
+}
+
+fn weigh_calls(calls: &[tool_call::Model]) -> usize {
+    let text = |call: &tool_call::Model| json_bytes(&call.arguments) + call.result.as_ref().map_or(0, json_bytes);
+    calls.iter().map(|call| 2 * ROW_BYTES + text(call)).sum()
 }
 
 fn lock<T>(shelf: &Mutex<T>) -> MutexGuard<'_, T> {

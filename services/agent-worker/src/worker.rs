@@ -1,14 +1,15 @@
 //! The process: its lease, its slots, and the two queues it is told from.
 
 use crate::control::Flights;
+use crate::purse::Waiting;
 use crate::take;
 use crate::warm::Warm;
 use instar_bus::message::WorkTurn;
 use instar_bus::{Deliveries, Delivery, Pull};
 use instar_core::id::{AgentId, TurnId, WorkerId};
 use instar_model::Models;
-use instar_runtime::config::WorkerConfig;
-use instar_runtime::{Context, Hub, Keeper, LANE, LeaseState, Ready};
+use instar_runtime::config::{AgentsConfig, WorkerConfig};
+use instar_runtime::{Context, Discovered, Hub, Keeper, LANE, LeaseState, Ready};
 use instar_tools::Registry;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +27,16 @@ pub(crate) struct Worker {
     pub(crate) hub: Hub,
     pub(crate) models: Arc<Models>,
     pub(crate) tools: Arc<Registry>,
+    /// Keeps the tools of MCP servers among them up to date.
+    pub(crate) discovered: Discovered,
     pub(crate) config: WorkerConfig,
+    /// How long an autonomous agent rests between two turns.
+    pub(crate) nudge_pause: chrono::Duration,
+    pub(crate) agents: AgentsConfig,
     pub(crate) flights: Flights,
     pub(crate) warm: Arc<Warm>,
+    /// Turns that found no room in a budget.
+    pub(crate) budgets: Waiting,
     /// The lease is gone: nothing that is in flight may go on.
     pub(crate) lost: CancellationToken,
     /// The process ends: what streams is handed back.
@@ -77,14 +85,19 @@ async fn register(
     let own = hub.bus().owner_turn(&id.to_string(), pull).await?;
     let warm = Arc::new(Warm::default());
     let flights = Flights::listen(hub.bus(), warm.clone()).await?;
+    let discovered = Discovered::new(hub.store().clone(), tools.clone());
     let worker = Arc::new(Worker {
         id,
         hub,
+        discovered,
         models: models.clone(),
         tools: tools.clone(),
         config: context.config.worker.clone(),
+        nudge_pause: chrono::Duration::milliseconds(context.config.scheduler.nudge_pause_ms as i64),
+        agents: context.config.agents.clone(),
         flights,
         warm,
+        budgets: Waiting::default(),
         lost: CancellationToken::new(),
         draining: context.drain.token(),
     });

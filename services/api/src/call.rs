@@ -7,6 +7,7 @@ use crate::state::Api;
 use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use instar_core::id::{InvalidId, SessionId};
 use instar_core::rune::Actor;
 use serde::Serialize;
@@ -23,6 +24,8 @@ pub(crate) struct Call {
     pub(crate) query: Vec<(String, String)>,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Map<String, Value>,
+    /// The body as it came, where a route takes any.
+    pub(crate) raw: Bytes,
     pub(crate) key: Option<Key>,
     pub(crate) traceparent: Option<String>,
     /// The session that it turned out to be about.

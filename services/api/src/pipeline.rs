@@ -11,8 +11,10 @@ use axum::extract::{FromRequestParts, Query, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use instar_runtime::telemetry;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use tracing::Instrument;
@@ -93,13 +95,31 @@ async fn carry(
     let params = RawPathParams::from_request_parts(&mut parts, &()).await.map_err(|_| Problem::no_route())?;
     let path = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let query = query(route, &parts)?;
+    let mut raw = Bytes::new();
     let body = match route.reads_body() {
+        true if route.raw || route.content => {
+            let config = &api.context.config;
+            let limit = if route.raw { config.archive.import_bytes_max } else { config.assets.bytes_max };
+            raw = whole(&parts.headers, body, limit as usize).await?;
+            // Stands for the body where the same key must mean the same request.
+            Map::from_iter([("sha256".to_owned(), sha256(&raw).into())])
+        }
         true => self::body(&api, route, &parts.headers, body).await?,
         false => Map::new(),
     };
-    let key = Key::read(&parts.headers, &parts.method, parts.uri.path(), &body)?;
-    let call =
-        Call { api, caller, path, query, headers: parts.headers, body, key, traceparent, session: OnceLock::new() };
+    let key = Key::read(&parts.headers, &parts.method, parts.uri.path(), &route.masked(&body, api.vault.as_ref()))?;
+    let call = Call {
+        api,
+        caller,
+        path,
+        query,
+        headers: parts.headers,
+        body,
+        raw,
+        key,
+        traceparent,
+        session: OnceLock::new(),
+    };
     if call.key.is_none() {
         return (route.run)(Arc::new(call)).await.map(IntoResponse::into_response);
     }
@@ -165,12 +185,7 @@ fn query(route: &Route, parts: &Parts) -> Result<Vec<(String, String)>, Problem>
 
 /// Reads and checks the body: an object, or nothing where nothing is needed.
 async fn body(api: &Api, route: &Route, headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Problem> {
-    let limit = api.context.config.api.body_bytes_max as usize;
-    let told = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
-    if told.is_some_and(|length| length > limit) {
-        return Err(Problem::too_large(limit));
-    }
-    let bytes = axum::body::to_bytes(body, limit).await.map_err(|_| Problem::too_large(limit))?;
+    let bytes = whole(headers, body, api.context.config.api.body_bytes_max as usize).await?;
     let map = if bytes.is_empty() {
         Map::new()
     } else {
@@ -190,6 +205,18 @@ async fn body(api: &Api, route: &Route, headers: &HeaderMap, body: Body) -> Resu
         shape.check(&map).map_err(Problem::invalid)?;
     }
     Ok(map)
+}
+
+async fn whole(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let told = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
+    if told.is_some_and(|length| length > limit) {
+        return Err(Problem::too_large(limit));
+    }
+    axum::body::to_bytes(body, limit).await.map_err(|_| Problem::too_large(limit))
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

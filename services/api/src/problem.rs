@@ -3,9 +3,10 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use instar_archive::ArchiveError;
 use instar_core::machine::Refusal;
 use instar_runtime::flow::FlowError;
-use instar_runtime::{ActError, Done};
+use instar_runtime::{ActError, Done, LogError};
 use instar_store::StoreError;
 use serde_json::{Map, Value, json};
 
@@ -234,7 +235,43 @@ impl From<ActError> for Problem {
             ActError::Refused(no) => Problem::refused(&no),
             ActError::Contended => Problem::busy("others keep changing the same rows; try again"),
             ActError::Store(error) => error.into(),
+            ActError::Stale { expected, found } => {
+                let said = ActError::Stale { expected, found }.to_string();
+                Problem::conflict("stale_revision", said).with("expected", expected).with("revision", found)
+            }
+            ActError::Unfit(why) => Problem::invalid(vec![(String::new(), why)]),
             other => Problem::internal(&other),
+        }
+    }
+}
+
+impl From<LogError> for Problem {
+    fn from(error: LogError) -> Problem {
+        let said = error.to_string();
+        match error {
+            LogError::Store(StoreError::Duplicate(what)) => {
+                Problem::conflict("already_there", format!("{what} is here already, and is not brought in twice"))
+            }
+            LogError::Store(error) => error.into(),
+            LogError::Refused(no) => Problem::refused(&no),
+            LogError::Absent(id) => Problem::absent("session", &id.to_string()),
+            LogError::Unset => Problem::conflict("no_archive", said),
+            LogError::Broken(seq) => Problem::conflict("log_broken", said).with("seq", seq),
+            LogError::Contended => Problem::busy(&said),
+            LogError::Unfit(_) => Problem::invalid(vec![(String::new(), said)]),
+            LogError::Archive(ArchiveError::Damaged { object, first, last, .. }) => {
+                let title = "The archive is damaged";
+                Problem::new(StatusCode::BAD_GATEWAY, "archive_damaged", title, said)
+                    .with("object", object)
+                    .with("first_lost", first)
+                    .with("last_lost", last)
+            }
+            LogError::Archive(ArchiveError::NoSegment(_)) => Problem::invalid(vec![(String::new(), said)]),
+            LogError::Archive(ArchiveError::Unavailable(reason)) => {
+                tracing::warn!(reason, "cold storage does not answer");
+                Problem::busy("cold storage does not answer; try again")
+            }
+            LogError::Archive(_) | LogError::Untold(_) => Problem::internal(&said),
         }
     }
 }

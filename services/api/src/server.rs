@@ -9,8 +9,9 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
 use axum::routing::{any, get};
-use instar_runtime::Context;
 use instar_runtime::health::{Health, MetricError};
+use instar_runtime::{Context, Vault, VaultError, account};
+use instar_store::StoreError;
 use instar_tools::Registry;
 use metrics::Unit;
 use sea_orm::ConnectionTrait;
@@ -36,6 +37,10 @@ pub enum ApiError {
     Listen { address: SocketAddr, cause: io::Error },
     #[error(transparent)]
     Metrics(#[from] MetricError),
+    #[error(transparent)]
+    Vault(#[from] VaultError),
+    #[error("the accounts of the configuration: {0}")]
+    Accounts(#[from] StoreError),
 }
 
 /// A server that answers until its drain has ended.
@@ -55,7 +60,9 @@ pub async fn serve(context: Context, catalog: Catalog) -> Result<Serving, ApiErr
     let health = health(&context).router()?;
     metrics::describe_counter!(REQUESTS, "Requests to the API");
     metrics::describe_histogram!(DURATION, Unit::Seconds, "Requests to the API");
-    let api = Arc::new(Api::new(context, catalog));
+    let vault = Vault::load(&context.config.secrets, |name| std::env::var(name).ok())?;
+    account::declare(context.hub.store(), &context.config.accounts).await?;
+    let api = Arc::new(Api::new(context, catalog, vault));
     api.feed.start(&drain);
     let only_get = || async { Problem::method(&["GET"]).response("") };
     let routes = router(api).merge(health).method_not_allowed_fallback(only_get);

@@ -1,10 +1,8 @@
 //! What a JSON object looks like, as data: checked when it comes in, shown in the OpenAPI document.
 
+use instar_core::budget::{Kind as Limit, Limits, ON_BUDGET};
 use instar_core::machine::Table;
 use serde_json::{Map, Value, json};
-
-const ON_BUDGET: &str = "on_budget";
-const ON_BUDGET_WORDS: [&str; 2] = ["stop", "terminate"];
 
 #[derive(Debug)]
 pub(crate) struct Shape {
@@ -35,8 +33,10 @@ pub(crate) enum Kind {
     /// An id with this prefix.
     Id(&'static str),
     Object,
-    /// An object of limits: numbers above zero, and `on_budget`.
+    /// An object of limits, and `on_budget`.
     Budget,
+    /// An object of texts that are repeated nowhere.
+    Secrets,
     /// A list of texts, so many at the most.
     Texts(usize),
     Any,
@@ -137,19 +137,13 @@ impl Kind {
             (Kind::Object, Value::Object(_)) => None,
             (Kind::Object, _) => Some("must be an object".into()),
             (Kind::Budget, Value::Object(limits)) => {
-                for (name, limit) in limits {
-                    // The one that says what to do, not how much.
-                    let said = match name.as_str() {
-                        ON_BUDGET if limit.as_str().is_some_and(|word| ON_BUDGET_WORDS.contains(&word)) => continue,
-                        ON_BUDGET => format!("must be one of: {}", ON_BUDGET_WORDS.join(", ")),
-                        _ if limit.as_f64().is_some_and(|n| n > 0.0) => continue,
-                        _ => "must be a number above zero".into(),
-                    };
-                    wrong.push((format!("{place}/{}", pointer(name)), said));
-                }
+                let found = Limits::parse(limits).err().unwrap_or_default();
+                wrong.extend(found.into_iter().map(|(name, said)| (format!("{place}/{}", pointer(&name)), said)));
                 None
             }
             (Kind::Budget, _) => Some("must be an object of limits".into()),
+            (Kind::Secrets, Value::Object(fields)) if fields.values().all(Value::is_string) => None,
+            (Kind::Secrets, _) => Some("must be an object of texts".into()),
             (Kind::Texts(max), Value::Array(items)) if items.len() > *max => {
                 Some(format!("has {} entries; the limit is {max}", items.len()))
             }
@@ -187,7 +181,12 @@ impl Kind {
             Kind::Integer => json!({"type": "integer"}),
             Kind::Time => json!({"type": "string", "format": "date-time"}),
             Kind::Id(prefix) => json!({"type": "string", "pattern": format!("^{prefix}_[0-9a-f]{{32}}$")}),
-            Kind::Object | Kind::Budget => json!({"type": "object"}),
+            Kind::Object => json!({"type": "object"}),
+            Kind::Budget => budget_schema(),
+            Kind::Secrets => {
+                let secret = json!({"type": "string", "format": "password", "writeOnly": true});
+                json!({"type": "object", "additionalProperties": secret})
+            }
             Kind::Texts(max) => json!({"type": "array", "items": {"type": "string"}, "maxItems": max}),
             Kind::Any => json!({}),
             Kind::Nested(shape) => json!({"$ref": format!("#/components/schemas/{}", shape.name)}),
@@ -196,6 +195,17 @@ impl Kind {
             }
         }
     }
+}
+
+fn budget_schema() -> Value {
+    let limit = |kind: Limit| match kind {
+        Limit::Cost => json!({"type": ["string", "integer", "null"]}),
+        _ => json!({"type": ["integer", "null"], "minimum": 1}),
+    };
+    let mut fields: Map<String, Value> =
+        Limit::ALL.into_iter().map(|kind| (kind.field().to_owned(), limit(kind))).collect();
+    fields.insert(ON_BUDGET.into(), json!({"enum": ["stop", "terminate", null]}));
+    json!({"type": "object", "properties": fields, "additionalProperties": false})
 }
 
 pub(crate) fn states(table: &Table) -> Vec<&'static str> {

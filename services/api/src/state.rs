@@ -4,7 +4,8 @@ use crate::auth::Known;
 use crate::keyed::Keyed;
 use crate::server::Catalog;
 use crate::stream::Feed;
-use instar_runtime::{Context, Hub};
+use instar_runtime::step::Tools;
+use instar_runtime::{Context, Discovered, Hub, Vault};
 use instar_store::Store;
 use sea_orm::DatabaseConnection;
 use std::sync::Arc;
@@ -14,6 +15,10 @@ use uuid::Uuid;
 pub(crate) struct Api {
     pub(crate) context: Context,
     pub(crate) catalog: Catalog,
+    /// The same tools, as far as calls of steps depend on them.
+    pub(crate) steps: Tools,
+    /// Keeps the tools of MCP servers among those of the catalog up to date.
+    pub(crate) discovered: Discovered,
     pub(crate) keys: Known,
     /// Commands with the same Idempotency-Key go one after another.
     pub(crate) repeats: Keyed<(Arc<str>, String)>,
@@ -21,14 +26,19 @@ pub(crate) struct Api {
     pub(crate) agents: Keyed<Uuid>,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) feed: Arc<Feed>,
+    /// Seals accounts; none where no key is configured.
+    pub(crate) vault: Option<Vault>,
 }
 
 impl Api {
-    pub(crate) fn new(context: Context, catalog: Catalog) -> Api {
+    pub(crate) fn new(context: Context, catalog: Catalog, vault: Option<Vault>) -> Api {
         let streams = Arc::new(Semaphore::new(context.config.api.streams_max as usize));
         let feed = Feed::new(context.hub.clone());
         let (keys, repeats, agents) = Default::default();
-        Api { context, catalog, keys, repeats, agents, streams, feed }
+        let (tools, timeout) = (catalog.tools.clone(), context.config.worker.approval_timeout_ms);
+        let steps = Tools::new(move |name, arguments| tools.chosen(name, arguments), timeout);
+        let discovered = Discovered::new(context.hub.store().clone(), catalog.tools.clone());
+        Api { context, catalog, discovered, steps, keys, repeats, agents, streams, feed, vault }
     }
 
     pub(crate) fn hub(&self) -> &Hub {

@@ -2,7 +2,7 @@
 
 use instar_model::{Kind, ModelConfig, Models};
 use instar_runtime::config::Config;
-use instar_tools::{Builtin, Kind as ToolKind, Origin, Registry, Spec};
+use instar_tools::{Builtin, Kind as ToolKind, Native, Origin, Registry, Spec};
 use std::sync::Arc;
 
 #[derive(Clone)]
@@ -14,9 +14,15 @@ pub(crate) struct Catalog {
 impl Catalog {
     /// The error has every problem of both.
     pub(crate) fn build(config: &Config) -> Result<Catalog, Vec<String>> {
-        match (models(config), tools(config)) {
-            (Ok(models), Ok(tools)) => Ok(Catalog { models: Arc::new(models), tools: Arc::new(tools) }),
-            (models, tools) => Err(models.err().into_iter().chain(tools.err()).flatten().collect()),
+        match (models(config), tools(config), instar_tools::mcp::read(&config.mcp_servers)) {
+            (Ok(models), Ok(tools), Ok(servers)) => {
+                tools.expect_servers(servers.into_iter().map(|server| server.name));
+                Ok(Catalog { models: Arc::new(models), tools: Arc::new(tools) })
+            }
+            (models, tools, servers) => {
+                let problems = models.err().into_iter().chain(tools.err()).chain(servers.err());
+                Err(problems.flatten().collect())
+            }
         }
     }
 }
@@ -53,7 +59,12 @@ pub(crate) fn tools(config: &Config) -> Result<Registry, Vec<String>> {
                 continue;
             }
         };
-        if spec.kind == ToolKind::Builtin && Builtin::named(&spec.name).is_some() {
+        let ours = match spec.kind {
+            ToolKind::Builtin => Builtin::named(&spec.name).is_some(),
+            ToolKind::Native => Native::named(&spec.name).is_some(),
+            _ => false,
+        };
+        if ours {
             registry.unregister(&spec.name);
         }
         if let Err(refused) = registry.register(spec, Origin::Operator) {

@@ -2,7 +2,7 @@
 
 use crate::failure::Failure;
 use crate::output::Format;
-use crate::{connect, decide, dev, doctor, events, export, migrate, noun, replay, send, serve, verify};
+use crate::{connect, decide, dev, doctor, events, export, import, migrate, noun, replay, send, serve, verify};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -38,12 +38,30 @@ pub(crate) enum Command {
     /// Agents: create, list, get, start, stop, hold, terminate
     #[command(subcommand)]
     Agent(noun::agent::Verb),
+    /// Credentials that agents claim: list, add, remove
+    #[command(subcommand)]
+    Account(noun::account::Verb),
     /// Turns: list, get, interrupt, steer
     #[command(subcommand)]
     Turn(noun::turn::Verb),
+    /// Missions: create, list, get, approve, reject, request-changes, …
+    #[command(subcommand)]
+    Mission(noun::mission::Verb),
+    /// Hops of missions: create, list, get, approve, reject, edit, execute, …
+    #[command(subcommand)]
+    Hop(noun::hop::Verb),
+    /// Plans: create, list, show, approve, reject, cancel, unblock
+    #[command(subcommand)]
+    Plan(noun::plan::Verb),
     /// Tools and their calls
     #[command(subcommand)]
     Tool(noun::tool::Verb),
+    /// Assets of missions: list, get, provide, content, lineage, accept, …
+    #[command(subcommand)]
+    Asset(noun::asset::Verb),
+    /// Tool steps of hops: list, get, complete, cancel, …
+    #[command(subcommand)]
+    Step(noun::step::Verb),
     /// Models that agents may name
     #[command(subcommand)]
     Model(noun::catalog::ModelVerb),
@@ -66,6 +84,8 @@ pub(crate) enum Command {
     Replay(replay::Arguments),
     /// Write a session's runelog as JSON lines
     Export(export::Arguments),
+    /// Bring in an exported runelog of a closed session, to look at it here
+    Import(import::Arguments),
     /// Run everything in one process, on SQLite
     Dev(dev::Arguments),
     /// Run one service
@@ -86,8 +106,14 @@ impl Cli {
         match command {
             Command::Session(verb) => verb.run(&client()?, format).await,
             Command::Agent(verb) => verb.run(&client()?, format).await,
+            Command::Account(verb) => verb.run(&client()?, format).await,
             Command::Turn(verb) => verb.run(&client()?, format).await,
+            Command::Mission(verb) => verb.run(&client()?, format).await,
+            Command::Hop(verb) => verb.run(&client()?, format).await,
+            Command::Plan(verb) => verb.run(&client()?, format).await,
             Command::Tool(verb) => verb.run(&client()?, format).await,
+            Command::Asset(verb) => verb.run(&client()?, format).await,
+            Command::Step(verb) => verb.run(&client()?, format).await,
             Command::Model(verb) => verb.run(&client()?, format).await,
             Command::Machine(verb) => verb.run(&client()?, format).await,
             Command::Send(arguments) => return arguments.run(&client()?, format).await,
@@ -98,6 +124,7 @@ impl Cli {
             Command::Verify(arguments) => return arguments.run(client, format).await,
             Command::Replay(arguments) => return arguments.run(client, format).await,
             Command::Export(arguments) => arguments.run(&client()?).await,
+            Command::Import(arguments) => arguments.run(&client()?, format).await,
             Command::Dev(arguments) => return arguments.run().await,
             Command::Serve(arguments) => return arguments.run().await,
             Command::Migrate(arguments) => arguments.run().await,
@@ -117,9 +144,33 @@ pub(crate) fn json(text: &str) -> Result<serde_json::Value, String> {
     serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))
 }
 
+/// Limits: a JSON object, or pairs such as `max_tokens=100000,max_cost=2.50`.
+pub(crate) fn budget(text: &str) -> Result<serde_json::Value, String> {
+    if text.trim_start().starts_with('{') {
+        return json(text);
+    }
+    let pair = |pair: &str| {
+        let (name, value) = pair.split_once('=').ok_or_else(|| {
+            format!("not JSON, nor limits such as max_tokens=100000,max_cost=2.50: {pair:?} has no =")
+        })?;
+        // What is no whole number is an amount or a word, and the server's to judge.
+        let value = value.parse::<i64>().map_or_else(|_| value.into(), serde_json::Value::from);
+        Ok((name.trim().to_owned(), value))
+    };
+    text.split(',').map(pair).collect::<Result<serde_json::Map<_, _>, String>>().map(Into::into)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn limits_are_pairs_or_json() {
+        let pairs = budget("max_tokens=5,max_cost=2.50,on_budget=stop").unwrap();
+        assert_eq!(pairs, serde_json::json!({"max_tokens": 5, "max_cost": "2.50", "on_budget": "stop"}));
+        assert_eq!(budget("{\"max_tokens\": 5}").unwrap(), serde_json::json!({"max_tokens": 5}));
+        assert!(budget("plenty").is_err() && budget("{").is_err());
+    }
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(line.split(' '))
@@ -139,15 +190,40 @@ mod tests {
             "instar session pause ses_1 --in-flight interrupt",
             "instar agent create ses_1 --name a --tool echo --tool clock.* --approval-mode auto",
             "instar agent terminate agt_1 --force",
+            "instar agent create ses_1 --name a --account-pool crm",
+            "instar account list --pool crm",
+            "instar account add crm-1 --pool crm --username ada --field password=- --field-env token=TOKEN",
+            "instar account remove crm-1",
             "instar turn steer trn_1 left",
+            "instar mission create ses_1 --name x --goal y --output-asset map --gate plan=auto --agent agt_1",
+            "instar mission list --awaits person",
+            "instar mission approve mis_1 --revision 2",
+            "instar mission request-changes mis_1 smaller",
+            "instar mission revise mis_1 --revision 1 {}",
+            "instar hop create mis_1 --name x --output-asset ast_1 --final",
+            "instar hop approve hop_1 --run",
+            "instar hop edit hop_1 --revision 1 {}",
+            "instar hop retry hop_1 --restart",
+            "instar hop show hop_1 -o json",
+            "instar plan create ses_1 goal --autonomy auto --budget {\"max_tokens\":1000}",
+            "instar plan show pln_1 -o json",
+            "instar plan reject pln_1 --feedback smaller",
             "instar tool call resolve call_1 --outcome success --result {}",
+            "instar asset provide ast_1 --file -",
+            "instar asset provide ast_1 --value {\"a\":1}",
+            "instar asset content ast_1 --number 2",
+            "instar asset lineage ast_1 --down",
+            "instar step complete stp_1 --outputs {}",
+            "instar step request-changes stp_1 --reason no",
             "instar send agt_1 - --mode steer --no-wait",
+            "instar broadcast ses_1 hello --expires-at 2030-01-31T12:00:00Z",
             "instar approve call_1 --digest abc",
             "instar deny call_1 --reason no",
             "instar events ses_1 --follow --after 7",
             "instar verify ses_1",
             "instar replay log.jsonl",
             "instar export ses_1 log.jsonl",
+            "instar import log.jsonl",
             "instar completions zsh",
             "instar migrate --config x.toml",
             "instar doctor",

@@ -1,4 +1,4 @@
-//! `instar dev --demo`: three agents on the scripted model, told on standard error as they work.
+//! `instar dev --demo`: three agents and a mission on the scripted model, told on standard error as they work.
 //!
 //! Goes through the API like anybody else.
 
@@ -23,6 +23,10 @@ const CAST: [(&str, &str, &str, &str); 3] = [
     ("clock", "now", "full_access", "What time is it?"),
     ("herald", TOOL, "auto", "Announce that the fleet is at sea."),
 ];
+
+/// Who plans and implements the mission, and what it may use for that.
+const NAVIGATOR: &str = "navigator";
+const NAVIGATES_BY: [&str; 4] = ["propose_hop_plan", "propose_hop_impl", "ask_person", "echo"];
 
 /// A model that answers offline, and a tool with an effect, so that somebody has to approve it.
 pub(crate) fn prepare(config: &mut Config) {
@@ -65,13 +69,16 @@ async fn play(server: &str, key: &str, key_file: Option<PathBuf>) -> Result<()> 
         let agent = client.create_agent(&session.id, &new).await?;
         names.insert(agent.id, name);
     }
-    let mut story = Story { approve: approve(server, key_file), names, tools: HashMap::new(), over: 0 };
+    let mission = set_out(&client, &session.id).await?;
+    note(&format!("demo: mission {mission}; its gates open by policy: instar mission show {mission}"));
+    let approve = approve(server, key_file);
+    let mut story = Story { approve, names, tools: HashMap::new(), over: 0, arrived: false };
     let mut events = client.events(&session.id, session.head_seq);
     for (agent, name) in &story.names {
         let words = CAST.iter().find(|cast| cast.0 == *name).map_or("hello", |cast| cast.3);
         client.send_message(agent, words, Mode::Queue).await?;
     }
-    while story.over < CAST.len() {
+    while story.over < CAST.len() || !story.arrived {
         match events.next().await {
             Some(Ok(Event::Rune(rune))) => story.tell(&rune),
             Some(Ok(_)) => {}
@@ -81,6 +88,23 @@ async fn play(server: &str, key: &str, key_file: Option<PathBuf>) -> Result<()> 
     }
     note(&format!("demo: over; check its log with: instar verify {}", session.id));
     Ok(())
+}
+
+/// A mission that a fleet can run unattended. Answers its id.
+async fn set_out(client: &Client, session: &str) -> Result<String> {
+    let new = NewAgent {
+        name: NAVIGATOR.into(),
+        model: MODEL.into(),
+        tools: NAVIGATES_BY.map(String::from).into(),
+        ..NewAgent::default()
+    };
+    let agent = client.create_agent(session, &new).await?;
+    let mission = json!({
+        "name": "log", "goal": "an entry in the log", "success_criteria": ["it is written"],
+        "outputs": [{"name": "entry", "type": "string"}], "agent_id": agent.id,
+        "gates": {"mission": "auto", "plan": "auto", "impl": "auto", "execute": "auto", "retry": "auto"},
+    });
+    Ok(client.create_mission(session, &mission).await?.id)
 }
 
 /// The command that approves, but for the call's id.
@@ -98,10 +122,16 @@ struct Story {
     tools: HashMap<String, String>,
     /// Turns that have ended.
     over: usize,
+    /// The mission has ended.
+    arrived: bool,
 }
 
 impl Story {
     fn tell(&mut self, rune: &Rune) {
+        if ["mission.", "hop.", "step.", "asset."].iter().any(|family| rune.kind.starts_with(family)) {
+            self.arrived |= matches!(rune.kind.as_str(), "mission.completed" | "mission.failed" | "mission.cancelled");
+            return note(&format!("demo: {} {}", rune.kind, describe::rune(rune)));
+        }
         let Some(name) = rune.agent_id.as_ref().and_then(|agent| self.names.get(agent)).copied() else {
             // A result may name its turn only.
             return self.tell_call(rune, "a tool");
@@ -157,7 +187,7 @@ mod tests {
         assert!(catalog.models.get(MODEL).is_ok());
         let tool = catalog.tools.get(TOOL).unwrap();
         assert!(tool.spec().side_effects);
-        for (_, tool, ..) in CAST {
+        for tool in CAST.iter().map(|cast| cast.1).chain(NAVIGATES_BY) {
             assert!(catalog.tools.get(tool).is_some(), "{tool}");
         }
     }

@@ -43,7 +43,7 @@ impl Arguments {
         let config = Config::load(Role::Dev, self.config.as_deref(), &overrides);
         let mut config = config.map_err(|bad| Failure::problems(bad.problems))?;
         let folder = Folder::take(&self.data_dir.clone().unwrap_or_else(folder::default))?;
-        self.settle(&mut config, &folder);
+        self.settle(&mut config, &folder)?;
         let catalog = Catalog::build(&config).map_err(Failure::problems)?;
         let guard = telemetry::init(Role::Dev.as_str(), &config.telemetry).map_err(anyhow::Error::from)?;
         let outcome = self.serve(Arc::new(config), &catalog, &folder).await;
@@ -52,18 +52,25 @@ impl Arguments {
     }
 
     /// What a configuration for `dev` may leave open.
-    fn settle(&self, config: &mut Config, folder: &Folder) {
+    fn settle(&self, config: &mut Config, folder: &Folder) -> Result<()> {
         // A key that lies in a folder is good enough for this machine, not for others.
         config.api.listen.set_ip(Ipv4Addr::LOCALHOST.into());
         if config.database.url.is_none() {
             config.database.url = Secret::new(folder.database());
         }
+        if config.archive.url.is_none() {
+            config.archive.url = Some(folder.archive());
+        }
         if config.models.is_empty() {
             config.models.push(catalog::scripted());
+        }
+        if config.secrets.key_env.is_none() && config.secrets.key_file.is_none() {
+            config.secrets.key_file = Some(folder.secrets_key()?);
         }
         if self.demo {
             demo::prepare(config);
         }
+        Ok(())
     }
 
     async fn serve(&self, config: Arc<Config>, catalog: &Catalog, folder: &Folder) -> Result<Drained> {

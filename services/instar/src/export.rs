@@ -1,6 +1,7 @@
-//! `instar export`: the runelog of a session as JSON lines, as it was served.
+//! `instar export`: the runelog of a session as JSON lines, as it was served, and the seals over it.
 
 use crate::failure::Failure;
+use crate::log::SealLine;
 use crate::output;
 use clap::Args;
 use instar_client::Client;
@@ -45,6 +46,8 @@ fn beside(file: &Path) -> PathBuf {
 }
 
 async fn write(client: &Client, session: &str, to: impl Write) -> Result<usize, Failure> {
+    // Before the runes: a seal must not cover what is not written here.
+    let seals = client.seals(session).await?;
     let (mut to, mut count, mut next) = (BufWriter::new(to), 0, Some(0));
     while let Some(after) = next {
         let page;
@@ -54,6 +57,10 @@ async fn write(client: &Client, session: &str, to: impl Write) -> Result<usize, 
             to.write_all(b"\n")?;
         }
         count += page.len();
+    }
+    for seal in seals {
+        serde_json::to_writer(&mut to, &SealLine { seal })?;
+        to.write_all(b"\n")?;
     }
     to.flush()?;
     Ok(count)

@@ -19,6 +19,10 @@ impl Failure {
         Failure { code, lines: vec![line.into()] }
     }
 
+    pub(crate) fn usage(line: impl Into<String>) -> Failure {
+        Failure::new(USAGE, line)
+    }
+
     pub(crate) fn said(code: u8) -> Failure {
         Failure { code, lines: Vec::new() }
     }

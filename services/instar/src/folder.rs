@@ -11,6 +11,8 @@ pub(crate) const KEY: &str = "api-key";
 const NAME: &str = ".instar";
 const LOCK: &str = "lock";
 const DATABASE: &str = "instar.db";
+const ARCHIVE: &str = "archive";
+const SECRETS_KEY: &str = "secrets-key";
 
 pub(crate) fn default() -> PathBuf {
     std::env::var_os(VARIABLE).filter(|path| !path.is_empty()).map_or_else(|| NAME.into(), PathBuf::from)
@@ -63,31 +65,47 @@ impl Folder {
         format!("sqlite://{}", self.path.join(DATABASE).display())
     }
 
+    pub(crate) fn archive(&self) -> String {
+        self.path.join(ARCHIVE).display().to_string()
+    }
+
     pub(crate) fn key_file(&self) -> PathBuf {
         self.path.join(KEY)
     }
 
     /// The key of an earlier start, else a new one. Readable by its owner only.
     pub(crate) fn key(&self) -> Result<String> {
-        let file = self.key_file();
-        match std::fs::read_to_string(&file) {
-            Ok(key) if !key.trim().is_empty() => return Ok(key.trim().to_owned()),
-            Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("{} cannot be read", file.display())),
-        }
-        let key = new_key()?;
-        let written = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&file);
-        let context = || format!("{} cannot be written", file.display());
-        writeln!(written.with_context(context)?, "{key}").with_context(context)?;
-        Ok(key)
+        kept(&self.key_file(), || Ok(format!("isk_{}", random::<24>()?)))
+    }
+
+    /// The file with the key that seals accounts, made at the first start.
+    pub(crate) fn secrets_key(&self) -> Result<PathBuf> {
+        let file = self.path.join(SECRETS_KEY);
+        kept(&file, random::<32>)?;
+        Ok(file)
     }
 }
 
-fn new_key() -> Result<String> {
-    let mut bytes = [0u8; 24];
+/// What the file holds, else what is made now and kept there.
+fn kept(file: &Path, make: impl FnOnce() -> Result<String>) -> Result<String> {
+    match std::fs::read_to_string(file) {
+        Ok(key) if !key.trim().is_empty() => return Ok(key.trim().to_owned()),
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("{} cannot be read", file.display())),
+    }
+    let key = make()?;
+    let written = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(file);
+    let context = || format!("{} cannot be written", file.display());
+    writeln!(written.with_context(context)?, "{key}").with_context(context)?;
+    Ok(key)
+}
+
+/// So many random bytes in hexadecimal.
+fn random<const BYTES: usize>() -> Result<String> {
+    let mut bytes = [0u8; BYTES];
     File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes)).context("no randomness")?;
-    Ok(format!("isk_{}", bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>()))
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]
@@ -113,7 +131,13 @@ mod tests {
         let key = folder.key().unwrap();
         assert!(key.starts_with("isk_") && key.len() == 52, "{key}");
         assert_eq!(folder.key().unwrap(), key);
-        let mode = std::fs::metadata(folder.key_file()).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
+        let secrets = folder.secrets_key().unwrap();
+        let sealed = std::fs::read_to_string(&secrets).unwrap();
+        assert_eq!(sealed.trim().len(), 64);
+        assert_eq!(std::fs::read_to_string(folder.secrets_key().unwrap()).unwrap(), sealed);
+        for file in [folder.key_file(), secrets] {
+            let mode = std::fs::metadata(file).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600);
+        }
     }
 }

@@ -13,6 +13,7 @@ mod events;
 mod export;
 mod failure;
 mod folder;
+mod import;
 mod log;
 mod migrate;
 mod noun;

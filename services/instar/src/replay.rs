@@ -4,10 +4,10 @@ use crate::failure::{FAILED, Failure};
 use crate::log::Log;
 use crate::output::{self, Format};
 use clap::Args;
-use instar_client::{Agent, Client, Query, ToolCall, Turn};
+use instar_client::{Agent, Client, Hop, Mission, Plan, Query, ToolCall, Turn};
 use instar_core::fold::{self, Difference, States};
 use instar_core::id::Entity;
-use instar_core::machine::{Table, agent_drive, agent_lifecycle, session, tool_call, turn};
+use instar_core::machine::{Table, agent_drive, agent_lifecycle, hop, mission, plan, session, task, tool_call, turn};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -15,8 +15,19 @@ use std::process::ExitCode;
 /// How often a session that moves while it is read is read again.
 const READS_MAX: usize = 5;
 /// The machines whose rows the API shows.
-const COMPARED: [&Table; 5] =
-    [&session::TABLE, &agent_lifecycle::TABLE, &agent_drive::TABLE, &turn::TABLE, &tool_call::TABLE];
+const COMPARED: [&Table; 9] = [
+    &session::TABLE,
+    &agent_lifecycle::TABLE,
+    &agent_drive::TABLE,
+    &turn::TABLE,
+    &tool_call::TABLE,
+    &plan::TABLE,
+    &task::TABLE,
+    &mission::TABLE,
+    &hop::TABLE,
+];
+/// What is removed from view is in no list.
+const DELETED: &str = "deleted";
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -51,7 +62,11 @@ impl Arguments {
                 log = Log::of_session(&client, &self.log).await?;
             };
         }
-        let outcome = Outcome::of(&log, rows.as_deref());
+        let imported =
+            log.session.as_ref().and_then(|session| session.rest.get("imported")).is_some_and(|is| *is == true);
+        // Of one that ran elsewhere only the session's own row is here.
+        let compared = if imported { &COMPARED[..1] } else { &COMPARED[..] };
+        let outcome = Outcome::of(&log, rows.as_deref(), compared);
         match format {
             Format::Table => output::say(&outcome.text())?,
             Format::Json | Format::Yaml => output::value(format, &outcome.json())?,
@@ -63,9 +78,12 @@ impl Arguments {
 async fn rows_of(client: &Client, id: &str) -> Result<Vec<Row>, Failure> {
     let of_session = || Query::new().with("session", id);
     let session = client.session(id).await?;
+    // The last step of an archived session is in the catalogue; its own log ended before that.
+    let status = if session.status == "archived" { "closed".to_owned() } else { session.status };
+    let row = (&session::TABLE, session.id.clone(), status);
     let agents: Vec<Agent> = client.every(&["v1", "agents"], of_session(), usize::MAX).await?;
     let calls: Vec<ToolCall> = client.every(&["v1", "tool-calls"], of_session(), usize::MAX).await?;
-    let mut shown = vec![(&session::TABLE, session.id.clone(), session.status)];
+    let mut shown = vec![row];
     for agent in agents.iter().filter(|agent| agent.session_id == id) {
         shown.push((&agent_lifecycle::TABLE, agent.id.clone(), agent.lifecycle.clone()));
         shown.push((&agent_drive::TABLE, agent.id.clone(), agent.drive.clone()));
@@ -75,6 +93,16 @@ async fn rows_of(client: &Client, id: &str) -> Result<Vec<Row>, Failure> {
     }
     let calls = calls.into_iter().filter(|call| call.session_id == id);
     shown.extend(calls.map(|call| (&tool_call::TABLE, call.id, call.status)));
+    let missions: Vec<Mission> = client.every(&["v1", "missions"], of_session(), usize::MAX).await?;
+    shown.extend(missions.into_iter().map(|mission| (&mission::TABLE, mission.id, mission.status)));
+    let hops: Vec<Hop> = client.every(&["v1", "hops"], of_session(), usize::MAX).await?;
+    shown.extend(hops.into_iter().map(|hop| (&hop::TABLE, hop.id, hop.status)));
+    let plans: Vec<Plan> = client.every(&["v1", "plans"], of_session(), usize::MAX).await?;
+    for listed in plans.into_iter().filter(|plan| plan.session_id == id) {
+        let whole = client.plan(&listed.id).await?;
+        shown.push((&plan::TABLE, whole.id, whole.status));
+        shown.extend(whole.tasks.into_iter().map(|task| (&task::TABLE, task.id, task.status)));
+    }
     let read = |(table, id, state): (&'static Table, String, String)| {
         let entity = id.parse().map_err(|error| Failure::new(FAILED, format!("the server shows {id:?}: {error}")))?;
         Ok((table, entity, state))
@@ -93,12 +121,13 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn of(log: &Log, rows: Option<&[Row]>) -> Outcome {
+    fn of(log: &Log, rows: Option<&[Row]>, compared: &[&Table]) -> Outcome {
         let (states, violations) = fold::fold(log.runes.iter());
         let mut differences = Vec::new();
         if let Some(rows) = rows {
             differences = states.diff(rows.iter().map(|(table, entity, state)| (*table, *entity, state.as_str())));
-            differences.retain(|found| COMPARED.iter().any(|table| table.name == found.machine));
+            differences.retain(|found| compared.iter().any(|table| table.name == found.machine));
+            differences.retain(|found| found.row.is_some() || found.runes != Some(DELETED));
         }
         let (session, runes) = (log.name(), log.runes.len());
         Outcome { session, runes, states, violations, rows: rows.map(<[Row]>::len), differences }

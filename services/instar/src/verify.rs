@@ -1,12 +1,12 @@
 //! `instar verify`: is this log one that Instar can have written, and is it still what was written?
 
 use crate::failure::{FAILED, Failure};
-use crate::log::{self, Log};
+use crate::log::Log;
 use crate::output::{self, Format};
 use clap::Args;
 use instar_client::Client;
 use instar_core::invariant::{self, Scope, Violation};
-use instar_core::rune::{Seal, chain};
+use instar_core::rune::{Hash, Seal, chain};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -21,7 +21,7 @@ pub(crate) struct Arguments {
 }
 
 fn seal(text: &str) -> Result<Seal, String> {
-    let parsed = text.split_once(':').and_then(|(seq, hex)| Some((seq.parse().ok()?, log::hash(hex)?)));
+    let parsed = text.split_once(':').and_then(|(seq, hex)| Some((seq.parse().ok()?, Hash::from_hex(hex)?)));
     parsed.map(|(seq, hash)| Seal { seq, hash }).ok_or_else(|| "give number:hash, as verify prints it".to_owned())
 }
 
@@ -31,8 +31,8 @@ impl Arguments {
         client: impl FnOnce() -> Result<Client, Failure>,
         format: Format,
     ) -> Result<ExitCode, Failure> {
-        let (log, _) = Log::read(&self.log, client).await?;
-        let mut seals = log.seals();
+        let (mut log, _) = Log::read(&self.log, client).await?;
+        let mut seals = std::mem::take(&mut log.seals);
         seals.extend(self.seals);
         seals.sort_by_key(|seal| seal.seq);
         // Two that disagree at one number cannot both be met, so that both are kept.

@@ -3,17 +3,26 @@
 //! It keeps nothing: every instance finds the same work by its state, and whoever commits first has
 //! done it. Any number may run side by side.
 
+mod archive;
+mod clock;
+mod family;
 mod lost;
+mod mission;
+mod nudge;
+mod plan;
 mod publish;
 mod repeat;
 mod session;
+mod step;
 mod sweep;
 mod timer;
 
 use instar_core::machine::By;
 use instar_core::rune::Actor;
+use instar_runtime::config::Config;
 use instar_runtime::{Context, Hub};
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How many rows one look takes up at most; the rest comes with the next one.
@@ -23,6 +32,7 @@ pub(crate) const BATCH: u64 = 500;
 #[derive(Clone)]
 pub(crate) struct Desk {
     pub(crate) hub: Hub,
+    pub(crate) config: Arc<Config>,
     pub(crate) actor: Actor,
     pub(crate) repeats: repeat::Repeats,
 }
@@ -30,7 +40,8 @@ pub(crate) struct Desk {
 /// Starts a scheduler; it ends with the context's drain.
 pub async fn start(context: Context) -> anyhow::Result<()> {
     let actor = Actor::new(By::System, format!("scheduler-{}", uuid::Uuid::now_v7().simple()));
-    let desk = Desk { hub: context.hub.clone(), actor, repeats: repeat::Repeats::default() };
+    let (hub, config) = (context.hub.clone(), context.config.clone());
+    let desk = Desk { hub, config, actor, repeats: repeat::Repeats::default() };
     // A third of what a lease lasts would find the dead late; a sixth costs little.
     let often = (context.config.lease.ttl() / 6).clamp(Duration::from_millis(100), Duration::from_secs(2));
     publish::start(&context).await?;
@@ -38,10 +49,21 @@ pub async fn start(context: Context) -> anyhow::Result<()> {
     every(&context, "owners", often, desk.clone(), lost::turns);
     every(&context, "runners", often, desk.clone(), lost::calls);
     every(&context, "idle", Duration::from_millis(1_000), desk.clone(), sweep::idle);
+    every(&context, "loops", Duration::from_secs(2), desk.clone(), nudge::sweep);
+    every(&context, "plans", Duration::from_millis(500), desk.clone(), plan::sweep);
+    every(&context, "family", Duration::from_secs(1), desk.clone(), family::look);
+    every(&context, "accounts", Duration::from_secs(1), desk.clone(), sweep::accounts);
+    every(&context, "steps", Duration::from_millis(1_000), desk.clone(), step::look);
+    every(&context, "expiry", Duration::from_millis(1_000), desk.clone(), step::expire);
+    every(&context, "missions", Duration::from_millis(500), desk.clone(), mission::advance);
+    every(&context, "gates", Duration::from_secs(1), desk.clone(), mission::remind);
     every(&context, "overdue", Duration::from_secs(5), desk.clone(), sweep::overdue);
     every(&context, "publish", Duration::from_secs(1), desk.clone(), sweep::publish);
+    every(&context, "errors", Duration::from_secs(1), desk.clone(), session::suspend);
     every(&context, "sessions", Duration::from_secs(1), desk.clone(), session::close);
     every(&context, "seals", Duration::from_secs(10), desk.clone(), session::seal);
+    every(&context, "archives", Duration::from_secs(2), desk.clone(), archive::prune);
+    every(&context, "age", Duration::from_secs(10), desk.clone(), archive::age);
     every(&context, "house", Duration::from_secs(30), desk.clone(), sweep::house);
     every(&context, "answers", Duration::from_secs(900), desk, sweep::answers);
     Ok(())

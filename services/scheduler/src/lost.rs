@@ -1,11 +1,13 @@
 //! What a dead process had: its turns go to another worker, its calls run again or end as unknown.
 
-use crate::{BATCH, Desk};
+use crate::{BATCH, Desk, sweep};
 use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::{AgentId, CallId, SessionId, TurnId};
-use instar_runtime::{Ready, flow};
+use instar_core::machine::tool_call as call_machine;
+use instar_runtime::{Act, ActError, Done, Ready, flow};
 use instar_store::Answer;
+use instar_store::entity::tool_call;
 
 /// A turn that streams and wrote nothing for this long may have been forgotten by its owner.
 const QUIET: i64 = 15;
@@ -26,8 +28,40 @@ pub(crate) async fn turns(desk: Desk) -> Result<()> {
     Ok(())
 }
 
+/// A step's call whose runner is gone and that must not run again: what that means for step, hop and mission.
+async fn give_up(desk: &Desk, call: &tool_call::Model) -> Result<()> {
+    let (session, id, epoch) = (SessionId::from(call.session_id), CallId::from(call.id), call.epoch);
+    let why = "the runner died while the tool ran; whether it took effect is not known";
+    let act = Act::new(session, id, &call_machine::TABLE, "worker_lost", desk.actor.clone()).reason(why);
+    let act = act.provided(move |snapshot| match snapshot.call(id.uuid()) {
+        Some(row) if row.epoch == epoch => Ok(()),
+        _ => Err(ActError::Contended),
+    });
+    match act.carry_out(&desk.hub).await {
+        Ok(Done::Moved { runes }) => {
+            metrics::counter!("instar.lease.expirations").increment(1);
+            desk.hub.follow(&runes);
+        }
+        Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Absent(_) | ActError::Contended) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
 pub(crate) async fn calls(desk: Desk) -> Result<()> {
     for call in desk.hub.store().orphaned_calls(BATCH).await? {
+        if flow::kills_runners(&call)
+            && let Some(turn) = call.turn_id
+            && let Some(turn) = desk.hub.store().turn(TurnId::from(turn)).await?
+        {
+            // The model would only ask for it again, and cost more runners.
+            sweep::end(&desk, &turn, "tool_crash", "tool_crash").await?;
+            continue;
+        }
+        if call.step_id.is_some() && !flow::runs_again(&call) {
+            give_up(&desk, &call).await?;
+            continue;
+        }
         let (commit, again) = match flow::lost(&call, desk.actor.clone()) {
             Ok(lost) => lost,
             // One that cannot be settled must not keep the others from it.

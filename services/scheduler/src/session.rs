@@ -1,32 +1,57 @@
-//! Sessions that close, and the chain over their logs.
+//! Sessions that fail too often or close, and the chain over their logs.
 
 use crate::{BATCH, Desk};
 use anyhow::Result;
 use chrono::Duration;
+use instar_core::id::SessionId;
 use instar_core::machine::session as session_machine;
-use instar_runtime::{Act, ActError, Snapshot};
+use instar_runtime::{Act, ActError, Done, Snapshot};
+use serde_json::json;
 
 /// How long what a closing session contains may take to end by itself.
 const GRACE: i64 = 30;
 /// Sessions sealed per look.
 const SEALED: u64 = 200;
 
+/// A session in which too many drives have failed lately is suspended, so that a person looks.
+pub(crate) async fn suspend(desk: Desk) -> Result<()> {
+    let settings = &desk.config.scheduler;
+    if settings.error_threshold == 0 {
+        return Ok(());
+    }
+    let window = Duration::milliseconds(i64::try_from(settings.error_window_ms)?);
+    let store = desk.hub.store();
+    let since = store.now().await? - window;
+    for (id, errors) in store.failing_sessions(since, settings.error_threshold.into(), BATCH).await? {
+        let act = Act::new(id, id, &session_machine::TABLE, "error_threshold", desk.actor.clone());
+        let errors = json!({"drive_errors": errors, "window_ms": window.num_milliseconds()});
+        let told = json!({"reason": "error_threshold", "budget_info": errors});
+        match act.reason("error_threshold").telling("session.suspended", told).carry_out(&desk.hub).await {
+            Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
+            Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Contended) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
 /// A closing session is closed when nothing in it is open, or by force when its grace is over.
 pub(crate) async fn close(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     let now = store.now().await?;
     for (id, since) in store.sessions_in("closing", BATCH).await? {
-        let Some(snapshot) = Snapshot::load(store, id).await? else { continue };
+        let Some(snapshot) = Snapshot::load(store, id, id.into()).await? else { continue };
         let ended = |a: &instar_store::entity::agent::Model| ["terminated", "failed"].contains(&a.lifecycle.as_str());
         let empty = snapshot.turns.is_empty() && snapshot.calls.is_empty() && snapshot.agents.values().all(ended);
-        let event = match () {
-            () if empty => "cleanup_complete",
-            () if now - since > Duration::seconds(GRACE) => "cleanup_timeout",
+        let (event, forced) = match () {
+            () if empty => ("cleanup_complete", false),
+            () if now - since > Duration::seconds(GRACE) => ("cleanup_timeout", true),
             () => continue,
         };
-        let act = Act::new(id, id, &session_machine::TABLE, event, desk.actor.clone());
+        let told = json!({"final_stats": store.statistics(id).await?, "forced": forced});
+        let act = Act::new(id, id, &session_machine::TABLE, event, desk.actor.clone()).telling("session.closed", told);
         match act.carry_out(&desk.hub).await {
-            Ok(_) => drop(store.seal(id).await?),
+            Ok(_) => seal_one(&desk, id).await?,
             Err(ActError::Refused(_) | ActError::Contended) => {}
             Err(error) => return Err(error.into()),
         }
@@ -35,11 +60,18 @@ pub(crate) async fn close(desk: Desk) -> Result<()> {
 }
 
 pub(crate) async fn seal(desk: Desk) -> Result<()> {
-    let store = desk.hub.store();
-    for session in store.unsealed_sessions(SEALED).await? {
-        if let Err(broken) = store.seal(session).await? {
-            tracing::error!(%session, seq = broken, "the runelog has a hole or a changed rune here; it is not sealed");
-        }
+    for session in desk.hub.store().unsealed_sessions(SEALED).await? {
+        seal_one(&desk, session).await?;
+    }
+    Ok(())
+}
+
+async fn seal_one(desk: &Desk, session: SessionId) -> Result<()> {
+    instar_crashpoint::crash_point!("scheduler.seal.before");
+    let sealed = desk.hub.store().seal(session).await?;
+    instar_crashpoint::crash_point!("scheduler.seal.after");
+    if let Err(broken) = sealed {
+        tracing::error!(%session, seq = broken, "the runelog has a hole or a changed rune here; it is not sealed");
     }
     Ok(())
 }

@@ -68,28 +68,40 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
 }
 
 pub(crate) async fn overdue(desk: Desk) -> Result<()> {
-    for turn in desk.hub.store().overdue_turns(HANGS, BATCH).await? {
+    let store = desk.hub.store();
+    for turn in store.overdue_turns(HANGS, BATCH).await? {
         if turn.status == "tool_executing" && !is_late(&desk, &turn).await? {
             continue;
         }
         let streams = turn.status == "streaming";
         let (event, why) = if streams { ("watchdog_timeout", "stuck") } else { ("turn_deadline", "timeout") };
-        let (session, id) = (SessionId::from(turn.session_id), TurnId::from(turn.id));
-        let mut act = Act::new(session, id, &turn_machine::TABLE, event, desk.actor.clone()).reason(why);
-        act.traceparent = turn.traceparent.clone();
-        match act.carry_out(&desk.hub).await {
-            Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
-            Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Absent(_) | ActError::Contended) => {}
-            Err(error) => return Err(error.into()),
-        }
+        end(&desk, &turn, event, why).await?;
+    }
+    let silence = i64::try_from(desk.config.scheduler.watchdog_ms).unwrap_or(i64::MAX / 2);
+    let before = store.now().await? - Duration::milliseconds(silence);
+    for due in store.quiet_turns(before, BATCH).await? {
+        end(&desk, &due.turn, "watchdog_timeout", "stuck").await?;
     }
     Ok(())
 }
 
-/// Whether a parked turn is past its deadline when what people took over its calls is not counted.
+/// Ends a turn that nobody else will end.
+pub(crate) async fn end(desk: &Desk, turn: &turn::Model, event: &str, why: &str) -> Result<()> {
+    let (session, id) = (SessionId::from(turn.session_id), TurnId::from(turn.id));
+    let mut act = Act::new(session, id, &turn_machine::TABLE, event, desk.actor.clone()).reason(why);
+    act.traceparent = turn.traceparent.clone();
+    match act.carry_out(&desk.hub).await {
+        Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
+        Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Absent(_) | ActError::Contended) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}
+
+/// Whether a parked turn is past its deadline when what people and other agents took over its calls is not counted.
 async fn is_late(desk: &Desk, turn: &turn::Model) -> Result<bool> {
     let calls = desk.hub.store().calls_of(TurnId::from(turn.id)).await?;
-    let asked = calls.iter().filter(|call| call.iteration == turn.iterations && call.approval.is_some());
+    let asked = calls.iter().filter(|call| call.iteration == turn.iterations && flow::has_waited(call));
     // The row of a call that runs was last written when it was decided, or when it began.
     let waited = asked.map(|call| call.updated_at - call.created_at).max().unwrap_or_default();
     let now = desk.hub.store().now().await?;
@@ -104,6 +116,11 @@ pub(crate) async fn publish(desk: Desk) -> Result<()> {
         tracing::info!(repeated, "published what trailed");
     }
     Ok(())
+}
+
+/// Accounts that nobody may keep any longer, and calls that wait for one.
+pub(crate) async fn accounts(desk: Desk) -> Result<()> {
+    Ok(desk.hub.return_accounts().await?)
 }
 
 /// Forgets processes that are long gone.

@@ -1,42 +1,41 @@
 //! Timers that are due. One is removed only when what it was set for is done, so that a scheduler
 //! that dies in between leaves it to the next one.
 
-use crate::{BATCH, Desk};
+use crate::{BATCH, Desk, archive, clock, family, nudge, plan, step};
 use anyhow::Result;
-use instar_core::id::{CallId, SessionId, TurnId};
+use futures::StreamExt;
+use instar_core::id::{BroadcastId, CallId, SessionId, TurnId};
 use instar_core::machine::tool_call as call_machine;
-use instar_runtime::flow::{APPROVAL_TIMER, RESUME_TIMER};
-use instar_runtime::{Act, ActError, Done, Ready};
-use instar_store::entity::{session, timer};
-use sea_orm::{EntityTrait, IntoActiveModel, Set};
+use instar_runtime::flow::{
+    APPROVAL_TIMER, BROADCAST_TIMER, CLOCK_TIMER, NUDGE_TIMER, ORPHANS_TIMER, PLAN_TIMER, RESUME_TIMER, WAIT_TIMER,
+};
+use instar_runtime::step::STEP_TIMER;
+use instar_runtime::{ARCHIVE_TIMER, Act, ActError, Done, Ready, hold};
+use instar_store::entity::timer;
+use serde_json::json;
 use std::time::Duration;
+use uuid::Uuid;
 
 /// How long a scheduler has a timer to itself.
 const HOLD: Duration = Duration::from_secs(10);
-/// A paused session's approvals are looked at again after this.
-const PAUSED: i64 = 5;
+/// How soon an approval of a session that is held is looked at again at the earliest.
+const HELD: chrono::Duration = chrono::Duration::seconds(1);
+/// Timers carried out at once: commits of one moment share a transaction.
+const AT_ONCE: usize = 32;
 
 pub(crate) async fn fire(desk: Desk) -> Result<()> {
     loop {
         let due = desk.hub.store().claim_timers(HOLD, BATCH).await?;
         let all = due.len() as u64 == BATCH;
-        for timer in due {
-            let done = match timer.kind.as_str() {
-                APPROVAL_TIMER => approval(&desk, &timer).await,
-                RESUME_TIMER => resume(&desk, &timer).await,
-                other => {
-                    tracing::warn!(kind = other, "a timer of an unknown kind; a newer scheduler will know it");
-                    Ok(false)
-                }
-            };
-            // It comes up again when its hold is over; the others need not wait for that.
-            let done = done.unwrap_or_else(|error| {
-                tracing::warn!(timer = %timer.id, %error, "the timer could not be carried out now");
-                false
-            });
-            if done {
-                timer::Entity::delete_by_id(timer.id).exec(desk.hub.store().db()).await?;
-            }
+        if due.is_empty() {
+            return Ok(());
+        }
+        instar_crashpoint::crash_point!("scheduler.timer.before");
+        let fired = futures::stream::iter(due).map(|timer| carry_out(&desk, timer)).buffer_unordered(AT_ONCE);
+        let done: Vec<Uuid> = fired.filter_map(std::future::ready).collect().await;
+        instar_crashpoint::crash_point!("scheduler.timer.after");
+        if !done.is_empty() {
+            desk.hub.store().forget_timers(done).await?;
         }
         if !all {
             return Ok(());
@@ -44,21 +43,52 @@ pub(crate) async fn fire(desk: Desk) -> Result<()> {
     }
 }
 
-/// Nobody decided in time. That is no denial: the result says timeout.
+/// The timer, if it is done with.
+async fn carry_out(desk: &Desk, timer: timer::Model) -> Option<Uuid> {
+    let done = match timer.kind.as_str() {
+        APPROVAL_TIMER => approval(desk, &timer).await,
+        ARCHIVE_TIMER => archive::requested(desk, &timer).await,
+        RESUME_TIMER => resume(desk, &timer).await,
+        WAIT_TIMER => wait_over(desk, &timer).await,
+        ORPHANS_TIMER => family::orphans(desk, &timer).await,
+        NUDGE_TIMER => nudge::fire(desk, &timer).await,
+        STEP_TIMER => step::attempt(desk, &timer).await,
+        CLOCK_TIMER => clock::ring(desk, &timer).await,
+        PLAN_TIMER => plan::wall_time(desk, &timer).await,
+        BROADCAST_TIMER => broadcast(desk, &timer).await,
+        other => {
+            tracing::warn!(kind = other, "a timer of an unknown kind; a newer scheduler will know it");
+            Ok(false)
+        }
+    };
+    // It comes up again when its hold is over; the others need not wait for that.
+    let done = done.unwrap_or_else(|error| {
+        tracing::warn!(timer = %timer.id, %error, "the timer could not be carried out now");
+        false
+    });
+    done.then_some(timer.id)
+}
+
+/// Nobody decided in time. That is no denial: the result says timeout. Only time in which the session was
+/// not held counts.
 async fn approval(desk: &Desk, timer: &timer::Model) -> Result<bool> {
     let Ok(call) = timer.entity.parse::<CallId>() else { return Ok(true) };
-    let session = session::Entity::find_by_id(timer.session_id).one(desk.hub.store().db()).await?;
-    if session.is_some_and(|session| ["paused", "suspended"].contains(&session.status.as_str())) {
-        // The clock stands still while the session does.
-        let mut later = timer.clone().into_active_model();
-        later.due_at = Set(desk.hub.store().now().await? + chrono::Duration::seconds(PAUSED));
-        later.claimed_until = Set(None);
-        timer::Entity::update(later).exec(desk.hub.store().db()).await?;
+    let (store, id) = (desk.hub.store(), SessionId::from(timer.session_id));
+    let Some(session) = store.session(id).await? else { return Ok(true) };
+    let given = timer.payload.as_ref().and_then(|payload| payload["allowed_us"].as_i64());
+    let allowed = given.map_or(timer.due_at - timer.created_at, chrono::Duration::microseconds);
+    let now = store.now().await?;
+    let (left, held) = (hold::left(&session, timer.created_at, allowed, now), hold::is_held(&session.status));
+    if held || left > chrono::Duration::zero() {
+        // However soon it is released, the clock cannot run out before that.
+        let wait = if held { left.max(HELD) } else { left };
+        store.put_off(timer.id, now + wait, json!({"allowed_us": allowed.num_microseconds()})).await?;
         return Ok(false);
     }
-    let id = SessionId::from(timer.session_id);
     let act = Act::new(id, call, &call_machine::TABLE, "approval_timeout", desk.actor.clone());
-    match act.reason("nobody decided about the call in time").carry_out(&desk.hub).await {
+    let told = json!({"phase": "approval"});
+    let act = act.reason("nobody decided about the call in time").telling("tool.result", told).while_session("active");
+    match act.carry_out(&desk.hub).await {
         Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
         // Decided meanwhile.
         Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Absent(_)) => {}
@@ -73,6 +103,24 @@ async fn resume(desk: &Desk, timer: &timer::Model) -> Result<bool> {
     let Ok(id) = timer.entity.parse::<TurnId>() else { return Ok(true) };
     if let Some(turn) = desk.hub.store().turn(id).await? {
         desk.hub.wake_turn(Ready::of(&turn, "wait_over"), None, turn.traceparent.as_deref());
+    }
+    Ok(true)
+}
+
+/// A call has waited for agents as long as it wanted to. Should nobody hear this, a sweep finds the call.
+async fn wait_over(desk: &Desk, timer: &timer::Model) -> Result<bool> {
+    let Ok(id) = timer.entity.parse::<CallId>() else { return Ok(true) };
+    if let Some(call) = desk.hub.store().call(id).await?.filter(|call| call.ended_at.is_none()) {
+        desk.hub.wake_call_row(&call, true);
+    }
+    Ok(true)
+}
+
+/// A broadcast that the API has begun reaches everybody, whatever became of the API.
+async fn broadcast(desk: &Desk, timer: &timer::Model) -> Result<bool> {
+    let Ok(id) = timer.entity.parse::<BroadcastId>() else { return Ok(true) };
+    if let Some(row) = desk.hub.store().broadcast(id).await? {
+        desk.hub.finish_broadcast(&row).await?;
     }
     Ok(true)
 }

@@ -1,19 +1,23 @@
 //! One attempt of one call, to exactly one outcome.
 
+use crate::account::{self, Taken};
 use crate::call::acknowledge;
 use crate::cancel::Flight;
 use crate::runner::Runner;
+use crate::{progress, step};
 use instar_bus::Delivery;
-use instar_bus::message::{Progress, WorkTool};
+use instar_bus::message::WorkTool;
 use instar_core::decide::Effect;
-use instar_core::id::{CallId, SessionId, TurnId};
+use instar_core::id::{CallId, SessionId};
 use instar_core::rune::payload::ResultStatus;
 use instar_runtime::flow::{self, Outcome};
 use instar_runtime::telemetry;
 use instar_store::Answer;
 use instar_store::entity::tool_call;
-use instar_tools::{Invocation, Sink};
+use instar_tools::{Invocation, Sink, Tool};
 use serde_json::Value;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
@@ -23,6 +27,8 @@ use tracing::Instrument;
 const UNRECORDED_MAX: Duration = Duration::from_secs(1);
 /// How often a long call looks whether it is still wanted, should nobody have told it.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long a delivery rests when the database did not answer.
+const REST: Duration = Duration::from_millis(300);
 /// Reports that may wait to be sent.
 const PROGRESS_ROOM: usize = 64;
 
@@ -39,6 +45,8 @@ pub(crate) struct Attempt {
 pub(crate) struct Made {
     pub(crate) call: tool_call::Model,
     pub(crate) outcome: Outcome,
+    /// Whether the same call may go better another time.
+    pub(crate) retryable: bool,
     pub(crate) delivery: Option<Delivery<WorkTool>>,
     /// Kept until the result is written.
     _flight: Flight,
@@ -47,15 +55,41 @@ pub(crate) struct Made {
 /// `None` where somebody else has it.
 pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> {
     let effect = Effect::parse(&attempt.call.effect).unwrap_or(Effect::AtMostOnce);
-    let Some(tool) = runner.tools.get(&attempt.call.name) else {
-        let why = format!("there is no tool {:?} any more", attempt.call.name);
-        return Some(made(attempt, failed(ResultStatus::Error, why)));
-    };
-    if tool.digest(&attempt.call.arguments) != attempt.call.digest {
-        let why = "the tool's definition changed since the call was made; it was not run".to_owned();
-        return Some(made(attempt, failed(ResultStatus::Error, why)));
+    let mut found = refusal(runner, &attempt.call);
+    if found.is_err() && !runner.servers.is_empty() {
+        // A server's definition may have been accepted this very moment.
+        runner.discovered.look().await;
+        found = refusal(runner, &attempt.call);
     }
-    if (effect == Effect::AtMostOnce || attempt.again) && !start(runner, &mut attempt).await {
+    let tool = match found {
+        Ok(tool) => tool,
+        Err(outcome) => return Some(made(attempt, outcome, false)),
+    };
+    let arguments = match step::arguments(runner, &attempt.call).await {
+        Ok(arguments) => arguments,
+        Err((outcome, retryable)) => return Some(made(attempt, outcome, retryable)),
+    };
+    let account = match account::take(runner, &tool, &mut attempt.call).await {
+        Ok(Taken::Unneeded) => None,
+        Ok(Taken::Held(account)) => Some(account),
+        Ok(Taken::Waits) => {
+            if let Some(delivery) = attempt.delivery.take() {
+                acknowledge(delivery).await;
+            }
+            return None;
+        }
+        Ok(Taken::Refused(outcome)) => return Some(made(attempt, outcome, false)),
+        Err(error) => {
+            tracing::warn!(call = %CallId::from(attempt.call.id), %error, "no account could be claimed now; it comes again");
+            if let Some(delivery) = attempt.delivery.take() {
+                drop(delivery.nak(REST).await);
+            }
+            return None;
+        }
+    };
+    // One that has waited is somebody's again from here on, and is no longer looked for among those that wait.
+    let known = attempt.again || attempt.call.waits_for.is_some();
+    if (effect == Effect::AtMostOnce || known) && !start(runner, &mut attempt).await {
         return None;
     }
     let span = tracing::info_span!(
@@ -72,15 +106,17 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
     }
     let (cancel, (sink, reports)) = (CancellationToken::new(), Sink::channel(PROGRESS_ROOM));
     let invocation = Invocation {
-        arguments: attempt.call.arguments.clone(),
+        arguments,
         call_id: CallId::from(attempt.call.id),
         attempt: u32::try_from(attempt.call.attempts.max(1)).unwrap_or(1),
         deadline: None,
         workspace: None,
+        account,
         traceparent: telemetry::traceparent_of(&span).or_else(|| attempt.call.traceparent.clone()),
         tool,
     };
-    tokio::spawn(report(runner.hub.clone(), attempt.call.clone(), reports));
+    let epoch = Arc::new(AtomicI64::new(attempt.call.epoch));
+    tokio::spawn(progress::pass_on(runner.hub.clone(), runner.id, attempt.call.clone(), epoch.clone(), reports));
     let (effects, stop) = (runner.effects.clone(), cancel.clone());
     let running = async move {
         instar_crashpoint::crash_point!("runner.effect.before");
@@ -106,6 +142,7 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
                     let _ = running.await;
                     return None;
                 }
+                epoch.store(attempt.call.epoch, Ordering::Relaxed);
             }
             () = attempt.flight.told() => if !wanted(runner, &attempt.call).await { cancel.cancel() },
             _ = look.tick() => if !wanted(runner, &attempt.call).await { cancel.cancel() },
@@ -116,6 +153,7 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
         // Whether it took effect is for whoever settles a dead runner's calls to say.
         return None;
     }
+    let retryable = outcome.as_ref().is_ok_and(|outcome| outcome.error.as_ref().is_some_and(|error| error.retryable));
     let outcome = outcome.map_or_else(
         |error| {
             let status = if effect.repeatable() { ResultStatus::Error } else { ResultStatus::Unknown };
@@ -129,14 +167,27 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
             truncated: outcome.truncated,
         },
     );
-    Some(made(attempt, outcome))
+    Some(made(attempt, outcome, retryable))
 }
 
-fn made(attempt: Attempt, outcome: Outcome) -> Made {
-    Made { call: attempt.call, outcome, delivery: attempt.delivery, _flight: attempt.flight }
+/// The tool, if it still is what the call was made and approved for.
+pub(crate) fn refusal(runner: &Runner, call: &tool_call::Model) -> Result<Arc<Tool>, Outcome> {
+    let Some(tool) = runner.tools.get(&call.name) else {
+        return Err(failed(ResultStatus::Error, format!("there is no tool {:?} any more", call.name)));
+    };
+    if tool.digest(&call.arguments) != call.digest {
+        let why =
+            "tool_definition_changed: the tool is not what it was when the call was made; it was not run".to_owned();
+        return Err(failed(ResultStatus::Error, why));
+    }
+    Ok(tool)
 }
 
-fn failed(status: ResultStatus, why: String) -> Outcome {
+fn made(attempt: Attempt, outcome: Outcome, retryable: bool) -> Made {
+    Made { call: attempt.call, outcome, retryable, delivery: attempt.delivery, _flight: attempt.flight }
+}
+
+pub(crate) fn failed(status: ResultStatus, why: String) -> Outcome {
     Outcome { status, output: Value::Null, error: Some(why), duration_ms: 0, truncated: false }
 }
 
@@ -172,25 +223,5 @@ async fn wanted(runner: &Runner, call: &tool_call::Model) -> bool {
         Ok(Some(row)) => row.ended_at.is_none() && row.epoch == call.epoch,
         Ok(None) => false,
         Err(_) => true,
-    }
-}
-
-/// Passes on what the tool says while it runs.
-async fn report(
-    hub: instar_runtime::Hub,
-    call: tool_call::Model,
-    mut reports: tokio::sync::mpsc::Receiver<instar_tools::Progress>,
-) {
-    let mut index = 0;
-    while let Some(progress) = reports.recv().await {
-        hub.cast_progress(Progress {
-            session_id: SessionId::from(call.session_id).to_string(),
-            turn_id: call.turn_id.map(|turn| TurnId::from(turn).to_string()).unwrap_or_default(),
-            call_id: CallId::from(call.id).to_string(),
-            index,
-            text: progress.text,
-            done_permille: None,
-        });
-        index += 1;
     }
 }

@@ -2,19 +2,22 @@
 
 use crate::attempt::{self, Attempt};
 use crate::runner::Runner;
+use crate::{native, step};
 use anyhow::Result;
 use chrono::Utc;
 use instar_bus::Delivery;
 use instar_bus::message::{Call, Finished, WorkTool, work_turn};
 use instar_core::decide::Approval;
-use instar_core::id::{AgentId, CallId, SessionId, TurnId, WorkerId};
-use instar_core::machine::By;
+use instar_core::id::{AgentId, CallId, SessionId, StepId, TurnId, WorkerId};
+use instar_core::machine::{By, tool_call as call_machine};
 use instar_core::rune::Actor;
+use instar_core::rune::payload::ResultStatus;
 use instar_runtime::flow::{self, Outcome};
-use instar_runtime::{INLINE_BYTES_MAX, Insisted, Ready, order};
-use instar_store::Answer;
+use instar_runtime::{Act, INLINE_BYTES_MAX, Insisted, Ready, order};
 use instar_store::entity::tool_call;
-use serde_json::Value;
+use instar_store::{Answer, Landed};
+use instar_tools::Kind;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// How long a delivery rests when the database did not answer.
@@ -22,18 +25,24 @@ const REST: Duration = Duration::from_millis(300);
 
 pub(crate) async fn handle(runner: &Runner, delivery: Delivery<WorkTool>) {
     let hint = delivery.value();
+    if let Ok(id) = hint.step_id.parse::<StepId>() {
+        return step::handle(runner, delivery, id).await;
+    }
     let Ok(id) = hint.call_id.parse::<CallId>() else {
         return drop(delivery.dead_letter("call_id is not the id of a call").await);
     };
     let (turn, owner) = (hint.turn_id.parse::<TurnId>().ok(), hint.owner.parse::<WorkerId>().ok());
     let again = hint.again || delivery.deliveries() > 1;
     let Some(flight) = runner.flights.take_off(id, turn) else { return acknowledge(delivery).await };
+    if !runner.servers.is_empty() {
+        runner.discovered.refresh().await;
+    }
     // Only for tools that do nothing but look, by their own definition: whatever else a hint says, it
     // may cause a look and no more.
     let looks = |call: &Call| {
         runner.tools.get(&call.name).is_some_and(|tool| {
             let spec = tool.spec();
-            !spec.side_effects && spec.requires_approval != Approval::Always
+            !spec.side_effects && spec.requires_approval != Approval::Always && spec.kind != Kind::Native
         })
     };
     let given = hint.call.clone().filter(|call| !again && looks(call) && runner.hub.is_ours_call(hint));
@@ -59,8 +68,13 @@ pub(crate) async fn handle(runner: &Runner, delivery: Delivery<WorkTool>) {
 }
 
 async fn run(runner: &Runner, attempt: Attempt, siblings: &[tool_call::Model], owner: Option<WorkerId>) {
+    if let Some(native) = native::of(runner, &attempt.call) {
+        return native::carry_out(runner, native, attempt, siblings, owner).await;
+    }
     let Some(made) = attempt::make(runner, attempt).await else { return };
-    if let Err(error) = record(runner, &made.call, &made.outcome, siblings, owner).await {
+    if made.call.step_id.is_some() {
+        step::record(runner, &made.call, made.outcome, made.retryable).await;
+    } else if let Err(error) = record(runner, &made.call, &made.outcome, siblings, owner).await {
         tracing::error!(call = %CallId::from(made.call.id), %error, "the result could not be written");
     }
     if let Some(delivery) = made.delivery {
@@ -95,6 +109,7 @@ fn row(given: Call, hint: &WorkTool, id: CallId, trace: Option<&str>) -> Option<
         approval: None,
         result_status: None,
         result: None,
+        waits_for: None,
         expires_at: None,
         traceparent: trace.map(str::to_owned),
         created_at: now,
@@ -119,7 +134,7 @@ fn ready<'a>(runner: &Runner, siblings: &'a [tool_call::Model], id: CallId) -> O
     startable.into_iter().map(|at| together[at]).find(|ready| ready.id == call.id)
 }
 
-async fn record(
+pub(crate) async fn record(
     runner: &Runner,
     call: &tool_call::Model,
     outcome: &Outcome,
@@ -149,11 +164,27 @@ async fn record(
         Ok(_) => {
             metrics::counter!("instar.tool_calls", "status" => "late").increment(1);
             tracing::info!(call = %CallId::from(call.id), "the call had its result already; this one is dropped");
+            // One that was told to stop has stopped, and that is no result.
+            if outcome.status != ResultStatus::Cancelled {
+                late(runner, call, outcome.status).await;
+            }
             return Ok(());
         }
         Err(Insisted::Ended) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
+    follow(runner, call, kept, &landed, siblings, owner).await
+}
+
+/// Tells whoever the result was waited for by.
+pub(crate) async fn follow(
+    runner: &Runner,
+    call: &tool_call::Model,
+    outcome: &Outcome,
+    landed: &Landed,
+    siblings: &[tool_call::Model],
+    owner: Option<WorkerId>,
+) -> Result<()> {
     let status = serde_json::json!(outcome.status);
     metrics::counter!("instar.tool_calls", "status" => status.as_str().unwrap_or("error").to_owned()).increment(1);
     let Some(turn) = call.turn_id else { return Ok(()) };
@@ -163,7 +194,9 @@ async fn record(
     };
     if open == 0 {
         let state = flow::state_after(outcome.status);
-        return wake_turn(runner, call, turn.into(), owner, news(call, state, kept)).await;
+        // How long it has waited is in its row.
+        let news = if flow::has_waited(call) { None } else { news(call, state, outcome) };
+        return wake_turn(runner, call, turn.into(), owner, news).await;
     }
     // Only a call that must go alone can have held others up.
     let alone = siblings.iter().any(|other| other.iteration == call.iteration && !runner.parallel(&other.name));
@@ -171,6 +204,18 @@ async fn record(
         wake_next(runner, call, turn.into()).await?;
     }
     Ok(())
+}
+
+/// Notes that a call got a second result, which was dropped.
+pub(crate) async fn late(runner: &Runner, call: &tool_call::Model, status: ResultStatus) {
+    let actor = Actor::new(By::System, runner.id.to_string());
+    let (session, id) = (SessionId::from(call.session_id), CallId::from(call.id));
+    let message = format!("the call had its result when another came: {}", flow::status_token(status));
+    let told = json!({"invariant_id": "INV-TOOL-TERMINAL", "severity": "error", "message": message});
+    let act = Act::new(session, id, &call_machine::TABLE, "late_result", actor);
+    if let Err(error) = act.telling("system.invariant_violation", told).carry_out(&runner.hub).await {
+        tracing::debug!(call = %id, %error, "not noted");
+    }
 }
 
 /// The result itself, for a worker that still knows the turn.

@@ -3,13 +3,18 @@
 //! A call with side effects has its start committed before the effect. One that may be repeated runs
 //! at once; its start is recorded only if it takes long or somebody may have begun it before.
 
+mod account;
 mod attempt;
 mod call;
 mod cancel;
+mod mcp;
+mod native;
+mod progress;
 mod runner;
 mod settings;
+mod step;
 
-pub use settings::registry;
+pub use settings::{registry, settings};
 
 use instar_runtime::Context;
 use instar_tools::Registry;

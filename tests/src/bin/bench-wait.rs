@@ -12,6 +12,7 @@ use instar_testkit::nats::Nats;
 use instar_testkit::postgres::Postgres;
 use instar_testkit::wait;
 use instar_tests::fleet::{self, Fleet, Setup, tool_turn};
+use instar_tests::meter::memory_mb;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,12 +24,6 @@ const STREAMING: usize = 16;
 fn percentile(sorted: &[f64], share: f64) -> f64 {
     let at = (sorted.len() as f64 * share) as usize;
     sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
-}
-
-fn memory_mb(pid: u32) -> f64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();
-    line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
 async fn setup(binary: &Path, postgres: &Postgres, nats: &Nats, model: Script) -> Result<Setup> {

@@ -1,9 +1,10 @@
-//! The kill matrix: `cargo xtask faults [-- rounds]`. Every fault under load, what must be true
-//! afterwards, and how long it took. Ends with 1 if anything was not.
+//! The kill matrix: `cargo xtask faults [-- rounds [part of a name]]`. Every fault under load, and those in the midst
+//! of plays; what must be true afterwards, and how long it took. Ends with 1 if anything was not.
 
 use anyhow::Result;
-use instar_tests::fault::{self, Fault, Ground};
+use instar_tests::fault::{self, Fault, Ground, Report};
 use instar_tests::fleet;
+use instar_tests::play::Play;
 use std::process::ExitCode;
 
 #[tokio::main]
@@ -14,14 +15,16 @@ async fn main() -> Result<ExitCode> {
     let mut ground = Ground::prepare(fleet::binary("instar-armed")?).await?;
     println!("fault | runs | turns before | turns | violations | recovery s (max)\n---|---:|---:|---:|---:|---:");
     let (mut struck, mut void, mut bad) = (0, 0, 0);
-    for fault in fault::all() {
+    let plain = fault::all().into_iter().map(|fault| Struck { play: None, fault });
+    let lively = fault::lively().into_iter().map(|(play, fault)| Struck { play: Some(play), fault });
+    for fault in plain.chain(lively) {
         if only.as_deref().is_some_and(|only| !fault.to_string().contains(only)) {
             continue;
         }
         let (mut runs, mut before, mut turns, mut slowest) = (0, 0, 0, 0.0f64);
         let mut violations = Vec::new();
         for round in 0..rounds {
-            let report = match ground.strike(&nth(&fault, round)).await {
+            let report = match fault.strike(&mut ground, round).await {
                 Ok(report) => report,
                 Err(error) => {
                     violations.push(format!("{error:#}"));
@@ -48,6 +51,32 @@ async fn main() -> Result<ExitCode> {
     }
     println!("\n{struck} faults under load, {void} void, {bad} violations");
     Ok(if bad == 0 && struck > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A fault, and what goes on when it strikes.
+struct Struck {
+    /// None: the load of plain turns.
+    play: Option<Play>,
+    fault: Fault,
+}
+
+impl std::fmt::Display for Struck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.play {
+            Some(play) => write!(f, "{play}: {}", self.fault),
+            None => write!(f, "{}", self.fault),
+        }
+    }
+}
+
+impl Struck {
+    async fn strike(&self, ground: &mut Ground, round: u32) -> Result<Report> {
+        let fault = nth(&self.fault, round);
+        match self.play {
+            Some(play) => ground.perform(play, &fault).await,
+            None => ground.strike(&fault).await,
+        }
+    }
 }
 
 /// The same point at another pass in each round.

@@ -26,7 +26,10 @@ pub(super) async fn dial(
     deadline: Instant,
     health: Arc<watch::Sender<Health>>,
 ) -> Result<Client, BusError> {
-    let addresses: Vec<String> = connection.url.split(',').map(|it| it.trim().to_owned()).collect();
+    // Without user and password: the client prints its addresses where logs are detailed, and takes the two from
+    // its options only.
+    let shown = connection.shown();
+    let addresses: Vec<String> = shown.split(',').map(str::to_owned).collect();
     let mut failures = 0;
     loop {
         let options = options(connection, health.clone()).await?;
@@ -86,6 +89,11 @@ async fn options(connection: &Connection, health: Arc<watch::Sender<Health>>) ->
             }
             std::future::ready(())
         });
+    match connection.login() {
+        Some((user, Some(password))) => options = options.user_and_password(user, password),
+        Some((token, None)) => options = options.token(token),
+        None => {}
+    }
     if let Some(file) = &connection.credentials_file {
         let setup = |error: std::io::Error| BusError::Setup { reason: format!("{}: {error}", file.display()) };
         options = options.credentials_file(file).await.map_err(setup)?;

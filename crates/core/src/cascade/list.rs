@@ -148,9 +148,12 @@ pub static LIST: &[Cascade] = &[
     pick("AS7 AS8", HopsOfInput, Pick::HopAfterLoss),
     // A plan with its tasks, and the hop it carries out.
     after("P3 P13", NewTasksOfPlan, "add_task"),
+    after("P3", DroppedTasksOfPlan, "cancel"),
     after("P13", FlaggedTasksOfPlan, "retry"),
     after("P16", ResolvedTasksOfPlan, "dependency_resolved"),
     after("P6 P7 P11 P12 P15 P17 P18 P19 P22 P23", TasksOfPlan, "cancel"),
+    after("P6 P7 P11 P12 P17 P18 P19 P20 P21 P22 P23", TurnOfPlan, "request_control"),
+    after("P6 P7 P11 P12 P17 P18 P19 P20 P21 P22 P23", QueuedTurnOfPlan, "kill"),
     after("P14", HopOfPlan, "all_steps_completed"),
     after("P7 P12 P18 P19 P20", HopOfPlan, "stop_hop"),
     after("P11 P17 P21 P22 P23", HopOfPlan, "step_failed"),
@@ -162,4 +165,5 @@ pub static LIST: &[Cascade] = &[
     pick("K11", DependantsOfTask, Pick::TaskAfterRetry),
     after("K8", PlanOfTask, "dependency_resolved"),
     after("K12", TurnOfTask, "request_control"),
+    after("K9 K12", QueuedTurnOfTask, "kill"),
 ];

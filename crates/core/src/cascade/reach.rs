@@ -60,7 +60,12 @@ reaches! {
         TurnOfCall
         /// The turn that works on a task.
         TurnOfTask
+        /// The turn that waits to work on a task.
+        QueuedTurnOfTask
         NewTurnOfTask
+        /// In which a plan itself is worked on: made, or judged.
+        TurnOfPlan
+        QueuedTurnOfPlan
     }
     tool_call {
         OpenCallsOfTurn
@@ -120,6 +125,8 @@ reaches! {
     task {
         TasksOfPlan
         NewTasksOfPlan
+        /// Left out by this revision.
+        DroppedTasksOfPlan
         /// The ones that the critic wants tried again.
         FlaggedTasksOfPlan
         /// Blocked ones whose obstacle is gone.
@@ -153,8 +160,12 @@ impl Reach {
     pub(super) fn means(self, state: Option<&str>) -> bool {
         let live = |s: &str| s == turn::State::Streaming.token() || s == turn::State::ToolExecuting.token();
         match self {
-            Reach::LiveTurnOfAgent | Reach::LiveTurnsOfSession | Reach::TurnOfTask => state.is_some_and(live),
-            Reach::QueuedTurnsOfAgent => state == Some(turn::State::Queued.token()),
+            Reach::LiveTurnOfAgent | Reach::LiveTurnsOfSession | Reach::TurnOfTask | Reach::TurnOfPlan => {
+                state.is_some_and(live)
+            }
+            Reach::QueuedTurnsOfAgent | Reach::QueuedTurnOfTask | Reach::QueuedTurnOfPlan => {
+                state == Some(turn::State::Queued.token())
+            }
             _ => true,
         }
     }

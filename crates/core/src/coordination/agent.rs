@@ -1,5 +1,6 @@
 //! Lifecycle × drive: an agent has one state of each, never one merged status.
 
+use crate::decide::NUDGES_MAX;
 use crate::machine::agent_drive::State as Drive;
 use crate::machine::agent_lifecycle::State as Lifecycle;
 
@@ -40,6 +41,12 @@ pub fn badge(lifecycle: &str, drive: &str) -> &'static str {
         .or_else(|| life(Lifecycle::RunningTurn))
         .or_else(|| token(Drive::Running))
         .unwrap_or(Drive::Idle.token())
+}
+
+/// Whether nothing more comes of the agent until a person looks at it: it erred, or it rests because its nudges
+/// led to nothing. A start or a message of a person sets the count back.
+pub fn needs_attention(drive: &str, nudge_count: i64) -> bool {
+    drive == Drive::Errored.token() || (drive == Drive::Idle.token() && nudge_count >= NUDGES_MAX)
 }
 
 #[cfg(test)]

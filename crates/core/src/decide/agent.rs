@@ -19,6 +19,9 @@ pub enum OnBudget {
     Stop,
 }
 
+/// Completed turns in a row that nothing but a nudge was the cause of, until an agent rests.
+pub const NUDGES_MAX: i64 = 3;
+
 /// Without force a running turn reaches its end first.
 pub const fn kill(force: bool) -> agent_lifecycle::Event {
     if force { agent_lifecycle::Event::KillForced } else { agent_lifecycle::Event::Kill }

@@ -4,6 +4,7 @@
 //! store and no clock. Whether the event is legal in the present state is the table's answer.
 
 mod agent;
+mod awaits;
 mod call;
 mod gate;
 mod hop;
@@ -12,15 +13,17 @@ mod plan;
 mod step;
 mod turn;
 
-pub use agent::{AgentEvent, OnBudget, budget_exhausted, kill};
+pub use agent::{AgentEvent, NUDGES_MAX, OnBudget, budget_exhausted, kill};
+pub use awaits::{Awaits, GatePolicy, Gates, Standing};
 pub use call::{Effect, LostCall, call_worker_lost};
 pub use gate::{Approval, Call, Gated, Mode, gate};
 pub use hop::{HopPhase, fix_hop, validation_failed};
 pub use mission::{FailedHop, FailureClass, OnHopFailure, hop_failed, hop_finished};
 pub use plan::{Ended, Tasks, plan_progress, task_owner_lost};
-pub use step::{Attempt, step_attempt};
+pub use step::{Attempt, Chosen, back_off_ms, step_attempt};
 pub use turn::{
-    Control, FinishedTools, PROVIDER_CALLS_MAX, Pending, TURN_ATTEMPTS_MAX, tools_finished, turn_worker_lost,
+    Control, FinishedTools, PROVIDER_CALLS_MAX, Pending, Repeated, TURN_ATTEMPTS_MAX, repeated, tools_finished,
+    turn_worker_lost,
 };
 
 /// How often something was tried so far, the try that just failed included, and how often it may be.

@@ -1,8 +1,35 @@
 //! What the result of an attempt means for its step. Each attempt is one tool call.
 
-use super::{Effect, Tries};
+use super::{Approval, Effect, Tries};
 use crate::machine::tool_step::Event;
 use crate::rune::payload::ResultStatus;
+
+/// What a step's call takes from its tool.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    pub effect: Effect,
+    pub approval: Approval,
+    /// Of definition and arguments: what an approval is bound to.
+    pub digest: String,
+}
+
+/// The pause before the attempt after this one, doubled each time. What only looks may be asked again sooner.
+pub const fn back_off_ms(effect: Effect, attempt: i64) -> i64 {
+    const LONGEST: i64 = 60_000;
+    let first: i64 = match effect {
+        Effect::ReadOnly => 500,
+        Effect::Idempotent | Effect::AtMostOnce => 1_000,
+    };
+    let doubled = if attempt < 1 {
+        0
+    } else if attempt > 10 {
+        10
+    } else {
+        attempt - 1
+    };
+    let pause = first << doubled;
+    if pause > LONGEST { LONGEST } else { pause }
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
@@ -31,6 +58,13 @@ pub fn step_attempt(attempt: Attempt) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_minute() {
+        let pauses = |effect| [0, 1, 2, 3, 7, 40].map(|attempt| back_off_ms(effect, attempt));
+        assert_eq!(pauses(Effect::ReadOnly), [500, 500, 1_000, 2_000, 32_000, 60_000]);
+        assert_eq!(pauses(Effect::Idempotent), [1_000, 1_000, 2_000, 4_000, 60_000, 60_000]);
+    }
 
     #[test]
     fn a_result_completes_repeats_fails_or_cancels_its_step() {

@@ -59,6 +59,28 @@ pub fn turn_worker_lost(attempts: Tries) -> Event {
     if attempts.left() { Event::WorkerLost } else { Event::RecoveryExhausted }
 }
 
+/// How often the same call may be refused before the turn ends.
+const REFUSED_MAX: u32 = 3;
+
+/// What to say to a call that was made before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeated {
+    Fine,
+    /// The model is told instead.
+    TooOften,
+    /// It was told and goes on: the turn ends.
+    Endless,
+}
+
+/// The same call for the `run`th time in a row, where `max` are made; 0: any number.
+pub const fn repeated(run: u32, max: u32) -> Repeated {
+    match () {
+        () if max == 0 || run <= max => Repeated::Fine,
+        () if run - max <= REFUSED_MAX => Repeated::TooOften,
+        () => Repeated::Endless,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,13 @@ impl Hash {
         bytes.try_into().ok().map(Hash)
     }
 
+    /// `None`: these are not 64 hexadecimal digits.
+    pub fn from_hex(hex: &str) -> Option<Hash> {
+        let digits = |at: usize| u8::from_str_radix(hex.get(at..at + 2)?, 16).ok();
+        let bytes: Option<Vec<u8>> = (0..hex.len()).step_by(2).map(digits).collect();
+        Hash::from_slice(&bytes?)
+    }
+
     pub fn to_hex(self) -> String {
         self.0.iter().map(|b| format!("{b:02x}")).collect()
     }

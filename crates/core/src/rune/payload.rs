@@ -98,7 +98,7 @@ kinds! {
 
     // turn
     TurnQueued            "turn.queued"              Public   row { cause: String; number: i64, message_ids: Vec<MessageId>, input: Option<String> }
-    TurnStarted           "turn.started"             Public   row { attempt: i64; cause: Option<String>, input: Option<String>, model: Option<String>, prompt_epoch: Option<i64>, worker: Option<String> }
+    TurnStarted           "turn.started"             Public   row { attempt: i64; cause: Option<String>, input: Option<String>, model: Option<String>, prompt_epoch: Option<MessageId>, worker: Option<String> }
     TurnAssistantDelta    "turn.assistant_delta"     Public   row { content: String; index: i64 }
     TurnAssistantFinal    "turn.assistant_final"     Public   row { content: String; reasoning: Option<String> }
     TurnUsage             "turn.usage"               Public   row { input_tokens: u64, output_tokens: u64; estimated: bool }

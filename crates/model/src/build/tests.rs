@@ -139,3 +139,9 @@ async fn a_script_is_read_from_its_file() {
     let answer = models.complete(Request { model: "demo".to_owned(), ..Request::default() }).await.unwrap();
     assert_eq!(answer.text, "from the file");
 }
+
+#[test]
+fn a_key_is_never_printed_and_one_with_two_lines_is_no_header() {
+    assert_eq!(format!("{:?}", super::sensitive("Bearer sk-very-secret".to_owned()).unwrap()), "Sensitive");
+    assert!(super::sensitive("two\nlines".to_owned()).is_none());
+}

@@ -1,7 +1,7 @@
 //! What the offline model says without a script: it calls a tool once for what the user said, and
 //! then reports the result.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::script::{Call, Heard, Line};
 use crate::message::{Request, ToolChoice, ToolSpec};
@@ -11,6 +11,9 @@ pub(super) fn line(request: &Request, heard: &Heard<'_>) -> Line {
         return say(format!("The tool said: {}", heard.results.join(" ")));
     }
     let offered = if request.tool_choice == ToolChoice::None { &[] } else { request.tools.as_slice() };
+    if let Some(call) = proposal(offered, heard.user) {
+        return Line { calls: vec![call], ..Line::default() };
+    }
     let is_echo = |tool: &&ToolSpec| tool.name == "echo" || tool.name.ends_with(".echo");
     let tools = offered.iter().filter(is_echo).chain(offered);
     let call = tools.into_iter().find_map(|tool| {
@@ -21,6 +24,38 @@ pub(super) fn line(request: &Request, heard: &Heard<'_>) -> Line {
         Some(call) => Line { calls: vec![call], ..Line::default() },
         None => say(format!("You said: {}", heard.user)),
     }
+}
+
+/// What a mission asks for, made of the words in which it asks: a first hop that makes something new, then the one
+/// that makes what the mission promises, each of one step that echoes.
+fn proposal(offered: &[ToolSpec], said: &str) -> Option<Call> {
+    let has = |name: &str| offered.iter().any(|tool| tool.name == name);
+    let (name, arguments) = if has("propose_hop_impl") {
+        let to = json!({"type": "asset_field", "state_asset_id": id_after(said, "and makes ", "ast_")?});
+        let text = json!({"type": "literal", "value": "Made by the offline model."});
+        let step = json!({"tool_id": "echo", "parameter_mapping": {"text": text}, "result_mapping": {"output": to}});
+        ("propose_hop_impl", json!({"steps": [step]}))
+    } else if has("propose_hop_plan") {
+        let last = !said.contains("Hop 1:");
+        let promised = said.lines().find(|line| line.contains(", output, ") && !line.contains(", READY:"));
+        let output = match promised.filter(|_| last) {
+            Some(line) => json!({"asset_id": id_after(line, "(", "ast_")?}),
+            None => json!({"asset": {"name": "draft", "description": "what the next hop builds on"}}),
+        };
+        let name = if last { "finish" } else { "draft" };
+        ("propose_hop_plan", json!({"name": name, "output": output, "is_final": last}))
+    } else {
+        return None;
+    };
+    let arguments = arguments.as_object().cloned()?;
+    Some(Call { name: name.to_owned(), arguments, arguments_text: None })
+}
+
+/// The first id with this prefix behind these words.
+fn id_after(said: &str, words: &str, prefix: &str) -> Option<String> {
+    let (_, rest) = said.split_once(words)?;
+    let at = rest.find(prefix)?;
+    Some(rest[at..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect())
 }
 
 fn say(text: String) -> Line {

@@ -11,6 +11,9 @@ fn model(script: &str) -> Scripted {
         name: "offline".to_owned(),
         provider: "scripted",
         model: "scripted".to_owned(),
+        context_window: None,
+        max_tokens: None,
+        price: None,
         server_address: None,
         server_port: None,
     };

@@ -1,7 +1,8 @@
 //! What the values mean together. Says what to do, and never repeats a URL: it may hold a password.
 
 use super::problem::Found;
-use super::{Config, Environment, Problem, Role, Secret};
+use super::{Config, Environment, Problem, Role, Secret, is_word};
+use instar_store::RELEASES;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
@@ -10,6 +11,9 @@ const LEASE_MS_MIN: u64 = 500;
 /// Work of a dead process waits this long for a new owner.
 const LEASE_MS_MAX: u64 = 600_000;
 const CONCURRENCY_MAX: u32 = 100_000;
+/// More would not fit into the one commit that ends a parent with all it made.
+const CHILDREN_MAX: u32 = 100;
+const DEPTH_MAX: u32 = 10;
 const HOUR_MS: u64 = 3_600_000;
 const PROVIDERS: [&str; 5] = ["openai", "ollama", "vllm", "anthropic", "scripted"];
 
@@ -17,8 +21,11 @@ pub(super) fn problems(config: &Config, role: Role, environment: &Environment) -
     let mut found = Found::default();
     backends(config, role, &mut found);
     auth(config, role, environment, &mut found);
-    limits(config, &mut found);
+    agents(config, &mut found);
+    limits(config, role, &mut found);
     telemetry(config, &mut found);
+    secrets(config, role, environment, &mut found);
+    accounts(config, &mut found);
     models(config, role, environment, &mut found);
     names("tools", &config.tools, &mut found);
     names("mcp_servers", &config.mcp_servers, &mut found);
@@ -73,9 +80,30 @@ fn auth(config: &Config, role: Role, environment: &Environment, found: &mut Foun
     }
 }
 
-fn limits(config: &Config, found: &mut Found) {
+fn agents(config: &Config, found: &mut Found) {
+    found.range("agents.children_max", config.agents.children_max, 1, CHILDREN_MAX);
+    found.range("agents.children_at_work_max", config.agents.children_at_work_max, 1, CHILDREN_MAX);
+    found.range("agents.depth_max", config.agents.depth_max, 0, DEPTH_MAX);
+    found.range("plans.workers_max", config.plans.workers_max, 0, CHILDREN_MAX);
+    found.range("plans.start_timeout_ms", config.plans.start_timeout_ms, 100, HOUR_MS);
+    for (role, model) in &config.agents.models {
+        if !config.models.is_empty() && !config.models.iter().any(|known| known.name == *model) {
+            found.say(format!("agents.models.{role}"), format!("there is no model {model:?} among [[models]]"));
+        }
+    }
+}
+
+fn limits(config: &Config, role: Role, found: &mut Found) {
     found.range("worker.concurrency", config.worker.concurrency, 1, CONCURRENCY_MAX);
     found.range("runner.concurrency", config.runner.concurrency, 1, CONCURRENCY_MAX);
+    found.range("scheduler.watchdog_ms", config.scheduler.watchdog_ms, 100, HOUR_MS);
+    found.range("scheduler.error_window_ms", config.scheduler.error_window_ms, 1, 24 * HOUR_MS);
+    found.range("scheduler.nudge_pause_ms", config.scheduler.nudge_pause_ms, 0, HOUR_MS);
+    if config.archive.after_ms > 0 && config.archive.url.is_none() && role != Role::Dev {
+        found.say("archive.after_ms", "needs archive.url: a folder, file:///folder or s3://bucket/prefix");
+    }
+    found.range("assets.inline_bytes_max", config.assets.inline_bytes_max, 0, 1 << 20);
+    found.range("assets.bytes_max", config.assets.bytes_max, 1, 1 << 30);
     found.range("lease.ttl_ms", config.lease.ttl_ms, LEASE_MS_MIN, LEASE_MS_MAX);
     found.range("drain.grace_ms", config.drain.grace_ms, 0, HOUR_MS);
     found.range("health.check_timeout_ms", config.health.check_timeout_ms, 1, 60_000);
@@ -103,10 +131,68 @@ fn telemetry(config: &Config, found: &mut Found) {
     if telemetry.otlp_endpoint.as_deref().is_some_and(|url| !has_scheme(url, &["http", "https"])) {
         found.say("telemetry.otlp_endpoint", "must be http(s)://host:port, such as http://localhost:4318");
     }
+    if telemetry.otlp_endpoint.as_deref().is_some_and(|url| url.contains('@')) {
+        found.say("telemetry.otlp_endpoint", "must not hold a user or password: set OTEL_EXPORTER_OTLP_HEADERS");
+    }
     if telemetry.sample_ratio.is_some_and(|ratio| !(0.0..=1.0).contains(&ratio)) {
         found.say("telemetry.sample_ratio", "must be between 0 and 1");
     }
     found.range("telemetry.flush_timeout_ms", telemetry.flush_timeout_ms, 0, 60_000);
+}
+
+fn secrets(config: &Config, role: Role, environment: &Environment, found: &mut Found) {
+    let secrets = &config.secrets;
+    // Only these two ever see a secret.
+    let sees = matches!(role, Role::Dev | Role::Api | Role::ToolRunner);
+    if let Some(name) = secrets.key_env.as_deref().filter(|_| sees) {
+        variable("secrets.key_env", name, environment, found);
+    }
+    if secrets.key_env.is_some() && secrets.key_file.is_some() {
+        found.say("secrets.key_file", "does not go with secrets.key_env: give one of them");
+    }
+    for name in &secrets.env {
+        let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if name.is_empty() || !plain {
+            found.say("secrets.env", "must be names of environment variables (letters, digits, _), not secrets");
+        } else if name.starts_with("INSTAR_") {
+            found.say("secrets.env", format!("{name} is ours, and not for tools: choose another name"));
+        }
+    }
+    found.range("secrets.account_lease_ms", secrets.account_lease_ms, 1_000, 365 * 24 * HOUR_MS);
+    found.range("secrets.account_wait_ms", secrets.account_wait_ms, 1, 365 * 24 * HOUR_MS);
+}
+
+/// Never repeats a field: what is no reference is most likely the secret itself.
+fn accounts(config: &Config, found: &mut Found) {
+    let mut seen = BTreeSet::new();
+    for (index, account) in config.accounts.iter().enumerate() {
+        let at = |key: &str| format!("accounts[{index}].{key}");
+        for (key, word) in [("name", &account.name), ("pool", &account.pool), ("namespace", &account.namespace)] {
+            if !is_word(word) {
+                found.say(at(key), "is needed: up to 100 letters, digits, _, - and .");
+            }
+        }
+        if !seen.insert((&account.namespace, &account.name)) {
+            found.say(at("name"), format!("{:?} is taken by an earlier account: choose another", account.name));
+        }
+        if account.fields.is_empty() {
+            found.say(at("fields"), "is needed: { password = \"secret://NAME\" }");
+        }
+        for (field, reference) in &account.fields {
+            let rest = reference.strip_prefix("secret://").unwrap_or_default();
+            let name = ["env/", "file/"].iter().find_map(|place| rest.strip_prefix(place)).unwrap_or(rest);
+            if !is_word(field) {
+                found.say(at("fields"), "have names of letters, digits, _, - and .");
+            } else if !is_word(name) {
+                let forms = "secret://NAME, secret://env/NAME or secret://file/NAME, never the secret itself";
+                found.say(at(&format!("fields.{field}")), format!("must be {forms}"));
+            }
+        }
+        if account.release_on.iter().any(|word| !RELEASES.iter().any(|release| release.token == word)) {
+            let words = RELEASES.map(|release| release.token).join(", ");
+            found.say(at("release_on"), format!("must be words of: {words}"));
+        }
+    }
 }
 
 fn models(config: &Config, role: Role, environment: &Environment, found: &mut Found) {
@@ -132,6 +218,9 @@ fn models(config: &Config, role: Role, environment: &Environment, found: &mut Fo
                 found.say(at("base_url"), "must not hold a user or password: put the key in api_key_env's variable");
             }
             _ => {}
+        }
+        if model.context_window.is_some_and(|tokens| tokens < 1_024) {
+            found.say(at("context_window"), "is below 1024 tokens: give what the model can read, or leave it out");
         }
         if model.max_tokens == Some(0) {
             found.say(at("max_tokens"), "is 0: give at least 1, or leave it out");

@@ -2,7 +2,7 @@
 //! the others are read all the same.
 
 use super::problem::Found;
-use super::{Config, Environment, FILE, ModelConfig};
+use super::{Config, Environment, FILE};
 use config::{Map, Value, ValueKind};
 use serde::de::DeserializeOwned;
 use std::path::Path;
@@ -20,11 +20,18 @@ pub(super) fn read(file: Option<&Path>, environment: &Environment, overrides: &[
         auth: section(&mut root, "auth", &mut found),
         worker: section(&mut root, "worker", &mut found),
         runner: section(&mut root, "runner", &mut found),
+        scheduler: section(&mut root, "scheduler", &mut found),
+        agents: section(&mut root, "agents", &mut found),
+        plans: section(&mut root, "plans", &mut found),
+        archive: section(&mut root, "archive", &mut found),
+        assets: section(&mut root, "assets", &mut found),
         lease: section(&mut root, "lease", &mut found),
         health: section(&mut root, "health", &mut found),
         drain: section(&mut root, "drain", &mut found),
         telemetry: section(&mut root, "telemetry", &mut found),
-        models: models(list(&mut root, "models", &mut found), &mut found),
+        secrets: section(&mut root, "secrets", &mut found),
+        accounts: entries(&mut root, "accounts", "name and fields", &mut found),
+        models: entries(&mut root, "models", "name and provider", &mut found),
         tools: list(&mut root, "tools", &mut found),
         mcp_servers: list(&mut root, "mcp_servers", &mut found),
     };
@@ -81,7 +88,7 @@ fn without_excerpt(error: &str) -> String {
 }
 
 /// Text of the wrong type is quoted too, and it may be a key in the wrong place.
-fn without_value(error: &str) -> String {
+pub fn without_value(error: &str) -> String {
     match (error.find("string \""), error.rfind("\", expected")) {
         (Some(from), Some(to)) if from < to => format!("{}string{}", &error[..from], &error[to + 1..]),
         _ => error.to_owned(),
@@ -127,22 +134,28 @@ fn list(root: &mut Map<String, Value>, name: &str, found: &mut Found) -> Vec<ser
     })
 }
 
-fn models(entries: Vec<serde_json::Value>, found: &mut Found) -> Vec<ModelConfig> {
-    let mut models = Vec::new();
-    for (index, entry) in entries.into_iter().enumerate() {
+/// A list of tables that are read here, each key alone.
+fn entries<T: DeserializeOwned + Default>(
+    root: &mut Map<String, Value>,
+    name: &str,
+    needs: &str,
+    found: &mut Found,
+) -> Vec<T> {
+    let mut read = Vec::new();
+    for (index, entry) in list(root, name, found).into_iter().enumerate() {
         let serde_json::Value::Object(keys) = entry else {
-            found.say(format!("models[{index}]"), "must be a table with name and provider");
+            found.say(format!("{name}[{index}]"), format!("must be a table with {needs}"));
             continue;
         };
         let mut good = serde_json::Map::new();
         for (key, value) in keys {
             let alone = serde_json::Map::from_iter([(key.clone(), value.clone())]);
-            match serde_json::from_value::<ModelConfig>(alone.into()) {
+            match serde_json::from_value::<T>(alone.into()) {
                 Ok(_) => drop(good.insert(key, value)),
-                Err(error) => found.say(format!("models[{index}].{key}"), without_value(&error.to_string())),
+                Err(error) => found.say(format!("{name}[{index}].{key}"), without_value(&error.to_string())),
             }
         }
-        models.push(serde_json::from_value(good.into()).unwrap_or_default());
+        read.push(serde_json::from_value(good.into()).unwrap_or_default());
     }
-    models
+    read
 }

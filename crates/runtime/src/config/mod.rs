@@ -4,22 +4,27 @@
 //! Must not know: what the sections are used for. Tools and MCP servers stay JSON, since only the
 //! crate that runs them can read them.
 
+mod account;
 mod check;
 mod load;
 mod model;
 mod problem;
 mod role;
-mod secret;
 mod section;
+mod show;
 
+pub use account::{AccountConfig, is_word};
+pub use load::without_value;
 pub use model::ModelConfig;
 pub use problem::{Invalid, Problem};
 pub use role::Role;
-pub use secret::Secret;
 pub use section::{
-    ApiConfig, AuthConfig, DatabaseConfig, DrainConfig, HealthConfig, LeaseConfig, LogFormat, NatsConfig, RunnerConfig,
-    TelemetryConfig, WorkerConfig,
+    AgentsConfig, ApiConfig, ArchiveConfig, AssetsConfig, AuthConfig, DatabaseConfig, DrainConfig, HealthConfig,
+    LeaseConfig, LogFormat, NatsConfig, PlansConfig, RunnerConfig, SchedulerConfig, SecretsConfig, TelemetryConfig,
+    WorkerConfig,
 };
+
+pub use instar_core::secret::Secret;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,7 +35,8 @@ pub const FILE: &str = "instar.toml";
 /// Variable names and values; a map, so that tests need not touch the real environment.
 pub type Environment = BTreeMap<String, String>;
 
-#[derive(Clone, Debug, Default)]
+/// Its `Debug` shows no secret, and of lists that may hold one only the names.
+#[derive(Clone, Default)]
 pub struct Config {
     pub database: DatabaseConfig,
     pub nats: NatsConfig,
@@ -38,10 +44,18 @@ pub struct Config {
     pub auth: AuthConfig,
     pub worker: WorkerConfig,
     pub runner: RunnerConfig,
+    pub scheduler: SchedulerConfig,
+    pub agents: AgentsConfig,
+    pub plans: PlansConfig,
+    pub archive: ArchiveConfig,
+    pub assets: AssetsConfig,
     pub lease: LeaseConfig,
     pub health: HealthConfig,
     pub drain: DrainConfig,
     pub telemetry: TelemetryConfig,
+    pub secrets: SecretsConfig,
+    /// `[[accounts]]`. Default: none.
+    pub accounts: Vec<AccountConfig>,
     /// `[[models]]`. Default: none.
     pub models: Vec<ModelConfig>,
     /// `[[tools]]`, each an object with a unique `name`. Default: none.

@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Its `Debug` leaves out the values of headers and of further fields, which may be keys after all.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ModelConfig {
     /// What agents call it. Needed, and used once only.
@@ -26,6 +27,13 @@ pub struct ModelConfig {
     /// The most tokens in an answer when a request does not say. Default: the provider's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u32>,
+    /// Tokens that the model can read and write in one call, 1 024 or more. Default 128 000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<u32>,
+    /// What a million tokens cost: `{ input_per_mtok = "3", output_per_mtok = "15", cached_input_per_mtok = "0.30" }`, in
+    /// any one currency. Default: none; then no limit on cost can be given to an agent of this model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub price: Option<instar_core::budget::Price>,
     /// Further fields of each request's body. Default: none.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub extra_body: Map<String, Value>,

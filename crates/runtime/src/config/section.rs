@@ -91,6 +91,9 @@ pub struct WorkerConfig {
     pub fold_ms: u64,
     /// Messages that a provider call may see at most. Default 40.
     pub history_messages_max: u32,
+    /// How often the same call, with the same arguments, is made in a row. Then the model is told, and a turn that
+    /// goes on all the same ends. Default 5; 0: any number.
+    pub repeated_calls_max: u32,
 }
 
 /// `[runner]`
@@ -103,6 +106,88 @@ pub struct RunnerConfig {
     pub egress: serde_json::Value,
     /// How `command` tools are confined. Default: as tightly as the kernel allows, or not at all started.
     pub sandbox: serde_json::Value,
+}
+
+/// `[scheduler]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SchedulerConfig {
+    /// How many agents' drives may fail in the window before their session is suspended. Default 5; 0: any number.
+    pub error_threshold: u32,
+    /// For how long such an error counts, ms. Default 600 000.
+    pub error_window_ms: u64,
+    /// A turn that streams and of which nothing was heard for this long is ended, ms. Default 300 000.
+    pub watchdog_ms: u64,
+    /// How long an autonomous agent rests between two turns, ms. Default 2 000.
+    pub nudge_pause_ms: u64,
+}
+
+/// `[agents]`: agents that agents make.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AgentsConfig {
+    /// Children of one agent that work at the same time; the tasks of others wait. Default 10.
+    pub children_at_work_max: u32,
+    /// Children of one agent that live at the same time. Default 20.
+    pub children_max: u32,
+    /// Generations below an agent that a person made. Default 3.
+    pub depth_max: u32,
+    /// The model of a child by its role, where the call names none. Default: none, the parent's.
+    pub models: std::collections::BTreeMap<String, String>,
+}
+
+impl Default for AgentsConfig {
+    fn default() -> Self {
+        Self { children_at_work_max: 10, children_max: 20, depth_max: 3, models: Default::default() }
+    }
+}
+
+/// `[assets]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AssetsConfig {
+    /// A folder, `file:///folder` or `s3://bucket/prefix` for content that is too large for a row. Default: where
+    /// archives are kept, if anywhere.
+    pub url: Option<String>,
+    /// Content up to this size stays in its row, bytes. Default 65536.
+    pub inline_bytes_max: u32,
+    /// The largest content of an asset, bytes. Default 67108864.
+    pub bytes_max: u32,
+}
+
+/// `[plans]`: goals that agents carry out.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlansConfig {
+    /// Agents of one role in a session up to which more are made for tasks that wait, where the plan does not say.
+    /// Default 4; 0: none are made.
+    pub workers_max: u32,
+    /// How long an agent may take to begin a task before another one gets it, ms. Default 60 000.
+    pub start_timeout_ms: u64,
+}
+
+impl Default for PlansConfig {
+    fn default() -> Self {
+        Self { workers_max: 4, start_timeout_ms: 60_000 }
+    }
+}
+
+/// `[archive]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ArchiveConfig {
+    /// Where logs of closed sessions go: a folder, `file:///folder` or `s3://bucket/prefix`, the same for api and
+    /// scheduler. Default: nowhere; `instar dev` has a folder beside its database.
+    pub url: Option<String>,
+    /// Of a server that speaks S3 and is not Amazon's. Default: Amazon's. Credentials come from the
+    /// environment (`AWS_ACCESS_KEY_ID`, …).
+    pub endpoint: Option<String>,
+    /// The bucket's region. Default: that of the environment.
+    pub region: Option<String>,
+    /// A session that was closed for this long is archived by itself, ms. Default 0: only when asked to.
+    pub after_ms: u64,
+    /// The largest log that can be brought in, bytes as they are sent. Default 67 108 864.
+    pub import_bytes_max: u32,
 }
 
 /// `[lease]`
@@ -131,6 +216,27 @@ pub struct HealthConfig {
 pub struct DrainConfig {
     /// How long work in flight may go on after SIGTERM, ms. Default 25 000: Kubernetes kills after 30 s.
     pub grace_ms: u64,
+}
+
+/// `[secrets]`
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SecretsConfig {
+    /// The environment variable that holds the key under which the secrets of accounts are stored: 64
+    /// hexadecimal digits. Default: none; no account can be stored then, unless `key_file` is given.
+    pub key_env: Option<String>,
+    /// A file that holds it instead, readable by its owner only. Default: none; `instar dev` makes one.
+    pub key_file: Option<PathBuf>,
+    /// Environment variables of the tool-runner that tools may name as `secret://env/NAME`. Default: none.
+    #[serde(deserialize_with = "words")]
+    pub env: Vec<String>,
+    /// A folder whose files tools and accounts may name as `secret://file/NAME`, such as one that an
+    /// orchestrator mounts. Default: none.
+    pub folder: Option<PathBuf>,
+    /// How long an agent keeps an account that it does not use, ms. Default 86 400 000 (a day).
+    pub account_lease_ms: u64,
+    /// How long a call may wait for an account, ms. Default 3 600 000 (an hour).
+    pub account_wait_ms: u64,
 }
 
 /// `[telemetry]`
@@ -196,6 +302,7 @@ impl Default for WorkerConfig {
             checkpoint_ms: 1_000,
             fold_ms: 20,
             history_messages_max: 40,
+            repeated_calls_max: 5,
         }
     }
 }
@@ -203,6 +310,37 @@ impl Default for WorkerConfig {
 impl Default for RunnerConfig {
     fn default() -> Self {
         Self { concurrency: 64, egress: serde_json::Value::Null, sandbox: serde_json::Value::Null }
+    }
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        Self { error_threshold: 5, error_window_ms: 600_000, watchdog_ms: 300_000, nudge_pause_ms: 2_000 }
+    }
+}
+
+impl Default for SecretsConfig {
+    fn default() -> Self {
+        Self {
+            key_env: None,
+            key_file: None,
+            env: Vec::new(),
+            folder: None,
+            account_lease_ms: 24 * 3_600_000,
+            account_wait_ms: 3_600_000,
+        }
+    }
+}
+
+impl Default for ArchiveConfig {
+    fn default() -> Self {
+        Self { url: None, endpoint: None, region: None, after_ms: 0, import_bytes_max: 64 << 20 }
+    }
+}
+
+impl Default for AssetsConfig {
+    fn default() -> Self {
+        Self { url: None, inline_bytes_max: 64 << 10, bytes_max: 64 << 20 }
     }
 }
 
@@ -236,6 +374,20 @@ impl Default for TelemetryConfig {
     }
 }
 
+/// A list; in a variable, where lists cannot be written, words with commas between them.
+fn words<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Words {
+        List(Vec<String>),
+        Text(String),
+    }
+    Words::deserialize(deserializer).map(|words| match words {
+        Words::List(list) => list,
+        Words::Text(text) => text.split(',').map(|word| word.trim().to_owned()).filter(|w| !w.is_empty()).collect(),
+    })
+}
+
 fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::Error> {
     let wanted = "must be address:port with the address in numbers, such as 127.0.0.1:7700 or [::]:7700";
     String::deserialize(deserializer)?.parse().map_err(|_| serde::de::Error::custom(wanted))
@@ -243,6 +395,12 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SocketAddr, D::
 
 fn address_given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SocketAddr>, D::Error> {
     address(deserializer).map(Some)
+}
+
+impl SchedulerConfig {
+    pub fn nudge_pause(&self) -> Duration {
+        Duration::from_millis(self.nudge_pause_ms)
+    }
 }
 
 impl LeaseConfig {

@@ -4,8 +4,9 @@
 //! that both of its births are one commit. The first agent of a session is its root, and makes it
 //! active.
 
+use super::budget::{PAYERS, open as open_budget, payers_of};
 use super::{FlowError, birth, step};
-use chrono::{DateTime, Utc};
+use instar_core::budget::Limits;
 use instar_core::id::{AgentId, SessionId};
 use instar_core::machine::{By, Move, Phase, Refusal, agent_drive, agent_lifecycle, session as session_machine};
 use instar_core::rune::payload::{AgentReady, AgentSpawning, SessionActivated, SessionCreated};
@@ -35,6 +36,16 @@ pub struct NewAgent {
     /// Names and patterns of the tools it may use.
     pub tools: Vec<String>,
     pub parent: Option<AgentId>,
+}
+
+impl NewAgent {
+    /// Names those whose budgets it draws on besides its own.
+    pub(super) fn paid_by(&mut self, payers: Option<Value>) {
+        if let Some(payers) = payers {
+            self.config = object(std::mem::take(&mut self.config));
+            self.config[PAYERS] = payers;
+        }
+    }
 }
 
 /// A commit and the rows as they will be when it has landed.
@@ -74,6 +85,9 @@ pub fn open(
         root_agent_id: root_id.map(AgentId::uuid),
         config: object(new.config),
         budget: object(new.budget),
+        final_hash: None,
+        holds: None,
+        reset_at: None,
         created_at: at,
         updated_at: at,
     };
@@ -81,10 +95,12 @@ pub fn open(
     let config = if row.config == json!({}) { Value::Null } else { row.config.clone() };
     let told = SessionCreated { name: row.name.clone(), config, root_agent_id: root_id };
     commit.rune(Draft::new(id, &told)?);
+    open_budget(&mut commit, id.into(), &Limits::of(&row.budget));
     let mut agent = None;
     row.head_seq = 1;
-    if let (Some(root), Some(root_id)) = (root, root_id) {
-        agent = Some(spawn(&mut commit, id, root_id, root, actor.by, at)?);
+    if let (Some(mut root), Some(root_id)) = (root, root_id) {
+        root.paid_by(payers_of(id, &row.budget, None));
+        agent = Some(spawn(&mut commit, id, root_id, root, actor.by)?);
         commit.rune(Draft::new(id, &SessionActivated { root_agent_id: Some(root_id) })?);
         row.head_seq = 4;
     }
@@ -99,20 +115,12 @@ pub fn join(
     traceparent: Option<String>,
 ) -> Result<Born, FlowError> {
     let (id, session_id, table) = (AgentId::from(Uuid::now_v7()), SessionId::from(session.id), &session_machine::TABLE);
-    let closed = session.status == "closing" || table.phase(&session.status) != Some(Phase::Live);
-    let Some(state) = table.state(&session.status).filter(|_| !closed) else {
-        return Err(FlowError::Refused(Box::new(Refusal {
-            machine: agent_lifecycle::TABLE.name,
-            from: "none".into(),
-            event: "spawn".into(),
-            allowed: Vec::new(),
-            advice: format!("the session is {}: it takes no more agents", session.status),
-        })));
-    };
+    let open = takes_agents(session)?;
     let mut commit = Commit::new(session_id, actor.clone()).traced(traceparent);
-    let at = commit.at();
     let mut row = session.clone();
-    let agent = spawn(&mut commit, session_id, id, new, actor.by, at)?;
+    let mut new = new;
+    new.paid_by(payers_of(session_id, &session.budget, None));
+    let agent = spawn(&mut commit, session_id, id, new, actor.by)?;
     let first = session.status == "created" && session.root_agent_id.is_none();
     let change = Change::entity(&session::TABLE, session_id);
     if first {
@@ -122,9 +130,25 @@ pub fn join(
         row.status = active.to().into();
         row.root_agent_id = Some(id.uuid());
     } else {
-        commit.change(change.expecting("session", table.states[state as usize].token));
+        commit.change(change.expecting("session", open));
     }
     Ok(Born { commit, session: row, agent: Some(agent) })
+}
+
+/// The state of a session that takes agents, to be expected of it.
+pub(super) fn takes_agents(session: &session::Model) -> Result<&'static str, FlowError> {
+    let table = &session_machine::TABLE;
+    let closed = session.status == "closing" || table.phase(&session.status) != Some(Phase::Live);
+    let state = table.state(&session.status).filter(|_| !closed);
+    state.map(|state| table.states[state as usize].token).ok_or_else(|| {
+        FlowError::Refused(Box::new(Refusal {
+            machine: agent_lifecycle::TABLE.name,
+            from: "none".into(),
+            event: "spawn".into(),
+            allowed: Vec::new(),
+            advice: format!("the session is {}: it takes no more agents", session.status),
+        }))
+    })
 }
 
 fn spawn(
@@ -133,31 +157,55 @@ fn spawn(
     id: AgentId,
     new: NewAgent,
     by: By,
-    at: DateTime<Utc>,
 ) -> Result<agent::Model, FlowError> {
-    let spawned = birth(&agent_lifecycle::TABLE, "spawn", by)?;
-    let ready = step(&agent_lifecycle::TABLE, spawned.to(), "init_complete", By::System)?;
-    let drive = birth(&agent_drive::TABLE, "create", by)?;
+    let tools = new.tools.clone();
+    let ready = step(&agent_lifecycle::TABLE, "spawning", "init_complete", By::System)?;
+    let row = bear(commit, session, Newborn { id, new, by, after: &[ready], last_error: None })?;
+    commit.rune(Draft::new(id, &AgentReady { tools })?.agent(id));
+    Ok(row)
+}
+
+/// An agent that comes into being, and what becomes of it in the same commit.
+pub(super) struct Newborn<'a> {
+    pub(super) id: AgentId,
+    pub(super) new: NewAgent,
+    pub(super) by: By,
+    /// Moves of both of its machines after its birth, in order.
+    pub(super) after: &'a [Move],
+    pub(super) last_error: Option<String>,
+}
+
+/// The row of an agent and the rune of its birth; those of what follows are the caller's to tell.
+pub(super) fn bear(commit: &mut Commit, session: SessionId, born: Newborn<'_>) -> Result<agent::Model, FlowError> {
+    let Newborn { id, new, by, after, last_error } = born;
+    let mut moves = vec![birth(&agent_lifecycle::TABLE, "spawn", by)?, birth(&agent_drive::TABLE, "create", by)?];
+    moves.extend(after);
+    let now = |machine: &str| {
+        let last = moves.iter().rev().find(|mv| mv.machine() == machine);
+        last.map_or("", Move::to).to_owned()
+    };
+    let at = commit.at();
     let row = agent::Model {
         id: id.uuid(),
         session_id: session.uuid(),
         name: new.name,
         role: new.role,
         model: new.model,
-        lifecycle: ready.to().into(),
-        drive: drive.to().into(),
+        lifecycle: now(agent_lifecycle::TABLE.name),
+        drive: now(agent_drive::TABLE.name),
         epoch: 0,
         version: 0,
         owner: None,
         parent_id: new.parent.map(AgentId::uuid),
         nudge_count: 0,
-        last_error: None,
+        last_error,
         config: object(new.config),
         usage: json!({}),
         created_at: at,
         updated_at: at,
     };
-    commit.bear(&agent::TABLE, id, &[spawned, drive, ready], row.clone());
+    commit.bear(&agent::TABLE, id, &moves, row.clone());
+    open_budget(commit, id.into(), &Limits::of(&row.config["budget"]));
     let told = AgentSpawning {
         name: row.name.clone(),
         role: row.role.clone(),
@@ -166,7 +214,6 @@ fn spawn(
         config: row.config.clone(),
     };
     commit.rune(Draft::new(id, &told)?.agent(id));
-    commit.rune(Draft::new(id, &AgentReady { tools: new.tools })?.agent(id));
     Ok(row)
 }
 

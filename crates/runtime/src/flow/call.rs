@@ -4,7 +4,7 @@ use super::{FlowError, step};
 use instar_core::decide::{self, Effect, LostCall, Tries};
 use instar_core::id::{AgentId, CallId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, tool_call as call_machine};
-use instar_core::rune::payload::{ResultStatus, ToolReclaimed, ToolResult, ToolStarted};
+use instar_core::rune::payload::{ResultStatus, ToolProgress, ToolReclaimed, ToolResult, ToolStarted};
 use instar_core::rune::{Actor, Draft};
 use instar_store::entity::{tool_call, turn};
 use instar_store::{Change, Commit};
@@ -20,7 +20,8 @@ pub struct Outcome {
     pub truncated: bool,
 }
 
-fn event(status: ResultStatus) -> &'static str {
+/// By which event a running call has such a result.
+pub fn event(status: ResultStatus) -> &'static str {
     match status {
         ResultStatus::Success => "success",
         ResultStatus::Error => "execution_error",
@@ -121,16 +122,38 @@ pub fn start(call: &tool_call::Model, runner: WorkerId) -> Result<Commit, FlowEr
     Ok(commit)
 }
 
-/// The runner that had the call is gone: it runs again if that can do no harm, else its result says
-/// that the outcome is unknown. The flag says whether it may run again.
-pub fn lost(call: &tool_call::Model, by: Actor) -> Result<(Commit, bool), FlowError> {
+/// Whether a call that may be run again has cost so many runners that it must not be.
+pub fn kills_runners(call: &tool_call::Model) -> bool {
+    let repeatable = Effect::parse(&call.effect).is_some_and(Effect::repeatable);
+    repeatable && call.attempts >= i64::from(CALL_ATTEMPTS_MAX)
+}
+
+/// What the tool said while it runs; `epoch` is the one that the attempt writes under.
+pub fn progress(call: &tool_call::Model, epoch: i64, runner: WorkerId, chunk: String) -> Result<Commit, FlowError> {
     let id = CallId::from(call.id);
+    let actor = Actor::new(By::System, runner.to_string());
+    let mut commit = Commit::new(SessionId::from(call.session_id), actor).traced(call.traceparent.clone());
+    let said = step(&call_machine::TABLE, "executing", "progress_update", By::System)?;
+    commit.change(Change::entity(&tool_call::TABLE, id).moving(said).epoch(epoch));
+    commit.rune(place(call, Draft::new(id, &ToolProgress { chunk, stream: None })?));
+    Ok(commit)
+}
+
+/// Whether a call whose runner is gone may run again.
+pub fn runs_again(call: &tool_call::Model) -> bool {
     let verdict = decide::call_worker_lost(LostCall {
         effect: Effect::parse(&call.effect).unwrap_or(Effect::AtMostOnce),
         started: call.attempts > 0,
         attempts: Tries { made: u32::try_from(call.attempts).unwrap_or(u32::MAX), max: CALL_ATTEMPTS_MAX },
     });
-    if verdict != call_machine::Event::Reclaimed {
+    verdict == call_machine::Event::Reclaimed
+}
+
+/// The runner that had the call is gone: it runs again if that can do no harm, else its result says
+/// that the outcome is unknown. The flag says whether it may run again.
+pub fn lost(call: &tool_call::Model, by: Actor) -> Result<(Commit, bool), FlowError> {
+    let id = CallId::from(call.id);
+    if !runs_again(call) {
         let why = "the runner died while the tool ran; whether it took effect is not known";
         let outcome = Outcome {
             status: ResultStatus::Unknown,
@@ -155,8 +178,9 @@ pub fn lost(call: &tool_call::Model, by: Actor) -> Result<(Commit, bool), FlowEr
     Ok((commit, true))
 }
 
-fn place(call: &tool_call::Model, draft: Draft) -> Draft {
-    let draft = draft.agent(AgentId::from(call.agent_id));
+pub(super) fn place(call: &tool_call::Model, draft: Draft) -> Draft {
+    // A call of a step may act for no agent.
+    let draft = if call.agent_id.is_nil() { draft } else { draft.agent(AgentId::from(call.agent_id)) };
     match call.turn_id {
         Some(turn) => draft.turn(TurnId::from(turn)),
         None => draft,

@@ -2,19 +2,25 @@
 //! and input that waits gets the next turn in the same commit.
 
 use super::message::queue;
-use super::turn::{Spoken, begin, ids, said, used};
-use super::{FlowError, step};
+use super::nudge::{count, is_autonomous, is_synthetic, nudge_later};
+use super::turn::{Spoken, begin, ids, said, timer, used};
+use super::{FlowError, booked, settle, step};
+use chrono::Duration;
+use instar_core::decide::PROVIDER_CALLS_MAX;
 use instar_core::id::{MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, agent_drive, agent_lifecycle, turn as turn_machine};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::{
     AgentDriveErrored, AgentTerminated, TurnAssistantFinal, TurnCompleted, TurnError, TurnInterrupted,
-    TurnToolsFinished,
+    TurnToolsFinished, Usage,
 };
-use instar_store::entity::{agent, message, turn};
+use instar_store::entity::{agent, message, timer as timer_row, turn};
 use instar_store::{Change, Commit};
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
+
+/// A timer that ends what an agent made, after the agent itself.
+pub const ORPHANS_TIMER: &str = "orphans";
 
 /// What an end is worked out from. `agent` as read before `waiting`: its version says whether a
 /// message came in between.
@@ -25,13 +31,25 @@ pub struct Ending<'a> {
     pub worker: WorkerId,
     /// Steering messages first.
     pub waiting: &'a [MessageId],
-    /// The agent was asked to end after its turn.
-    pub kill: bool,
+    /// The agent shall end after its turn, by this event.
+    pub ends: Option<&'static str>,
+    /// How long an autonomous agent rests before it goes on by itself.
+    pub pause: Duration,
 }
 
 impl Ending<'_> {
+    /// Whether a worker ends it that does not own the agent: a turn that waited for tools may be anybody's.
+    fn takes_over(&self) -> bool {
+        self.agent.owner != Some(self.worker.uuid())
+    }
+
+    /// Each epoch has one owner.
+    fn epoch(&self) -> i64 {
+        self.turn.epoch + i64::from(self.takes_over())
+    }
+
     fn begin(&self) -> Commit {
-        begin(self.turn, self.worker, self.turn.epoch)
+        begin(self.turn, self.worker, self.epoch())
     }
 
     fn tell(&self, commit: &mut Commit, draft: Draft) {
@@ -42,34 +60,59 @@ impl Ending<'_> {
     /// The turn's row at its end; the version: a control that came in meanwhile is seen first.
     fn turn(&self, event: &str, at: chrono::DateTime<chrono::Utc>) -> Result<Change, FlowError> {
         let ended = step(&turn_machine::TABLE, &self.turn.status, event, By::System)?;
-        Ok(Change::entity(&turn::TABLE, ids(self.turn).1)
+        let change = Change::entity(&turn::TABLE, ids(self.turn).1)
             .moving(ended)
             .epoch(self.turn.epoch)
             .version(self.turn.version)
-            .set(turn::Column::EndedAt, at))
+            .set(turn::Column::Input, self.turn.input.clone())
+            .set(turn::Column::EndedAt, at);
+        Ok(if self.takes_over() { change.set(turn::Column::Epoch, self.epoch()) } else { change })
     }
 
-    fn agent(&self, event: &str) -> Result<Change, FlowError> {
+    /// The agent's row; `usage` is that of the whole turn.
+    fn agent(&self, event: &str, usage: &Value) -> Result<Change, FlowError> {
         let idle = step(&agent_lifecycle::TABLE, &self.agent.lifecycle, event, By::System)?;
         let change = Change::entity(&agent::TABLE, ids(self.turn).0);
-        Ok(change.moving(idle).epoch(self.turn.epoch).version(self.agent.version))
+        let change = change.moving(idle).epoch(self.turn.epoch).version(self.agent.version);
+        let change = change.set(agent::Column::Usage, booked(self.agent, usage));
+        Ok(match self.takes_over() {
+            true => change.set(agent::Column::Epoch, self.epoch()).set(agent::Column::Owner, self.worker.uuid()),
+            false => change,
+        })
     }
 
     /// What follows the turn: the end of the agent if that was asked for, else the turn for what waits.
     fn after(&self, commit: &mut Commit, agent: Change, drive: &str) -> Result<Option<TurnId>, FlowError> {
-        if !self.kill {
+        let Some(event) = self.ends else {
             commit.change(agent);
-            return self.next(commit);
-        }
-        let mut agent = agent.moving(step(&agent_lifecycle::TABLE, "idle", "kill", By::System)?);
+            let next = self.next(commit)?;
+            if next.is_none() && drive == "running" && is_autonomous(self.agent) {
+                nudge_later(commit, self.agent, self.epoch(), commit.at() + self.pause);
+            }
+            return Ok(next);
+        };
+        let mut agent = agent.moving(step(&agent_lifecycle::TABLE, "idle", event, By::System)?);
         if drive == "running" {
             agent = agent.moving(step(&agent_drive::TABLE, drive, "lifecycle_terminated", By::System)?);
         }
         let id = ids(self.turn).0;
-        let told = AgentTerminated { reason: "kill".into(), stats: json!(null) };
+        let told = AgentTerminated { reason: event.into(), stats: json!(null) };
         commit.rune(Draft::new(id, &told)?.agent(id));
         commit.change(agent.set(agent::Column::Owner, None::<Uuid>));
+        // What it made ends with it. Who that is nobody looked up here: the scheduler does, at once.
+        let at = commit.at();
+        commit.insert(&timer_row::TABLE, timer(self.turn.session_id, ORPHANS_TIMER, id.to_string(), at, at));
         Ok(None)
+    }
+
+    /// What follows a turn that is complete.
+    fn completed(&self, commit: &mut Commit, agent: Change) -> Result<Option<TurnId>, FlowError> {
+        let counts = is_synthetic(self.turn) && self.agent.drive == "running" && self.ends.is_none();
+        if !counts {
+            return self.after(commit, agent, &self.agent.drive);
+        }
+        let (agent, drive) = count(commit, self.agent, agent)?;
+        self.after(commit, agent, drive)
     }
 
     /// The turn after this one, if messages wait.
@@ -99,10 +142,11 @@ pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<T
         .set(turn::Column::Output, spoken.text.clone())
         .set(turn::Column::Usage, usage.clone());
     commit.change(change);
+    settle(&mut commit, turn, spoken.spent(0));
     said(&mut commit, turn, turn.iterations + 1, spoken);
     let told = TurnAssistantFinal { content: spoken.text.clone(), reasoning: spoken.reasoning.clone() };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    let agent = ending.agent("turn_completed")?;
+    let agent = ending.agent("turn_completed", &usage)?;
     let told = TurnCompleted {
         usage: serde_json::from_value(usage)?,
         final_output: None,
@@ -110,13 +154,14 @@ pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<T
         iterations: turn.iterations + 1,
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    let next = ending.after(&mut commit, agent, &ending.agent.drive)?;
+    let next = ending.completed(&mut commit, agent)?;
     Ok((commit, next))
 }
 
-/// Every call has its result and no provider call may follow.
+/// Every call has its result and no provider call may follow, or a tool has ended the turn.
 pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>), FlowError> {
     let turn = ending.turn;
+    let used_up = turn.iterations >= i64::from(PROVIDER_CALLS_MAX);
     let (_, turn_id) = ids(turn);
     if turn.open_calls > 0 {
         return Err(FlowError::Open(turn.open_calls));
@@ -124,15 +169,15 @@ pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>),
     let mut commit = ending.begin();
     commit.change(ending.turn("tools_finished_last", commit.at())?);
     ending.tell(&mut commit, Draft::new(turn_id, &TurnToolsFinished { results: vec![] })?);
-    let agent = ending.agent("turn_completed")?;
+    let agent = ending.agent("turn_completed", &turn.usage)?;
     let told = TurnCompleted {
         usage: serde_json::from_value(used(turn, Default::default()))?,
         final_output: None,
-        finish_reason: Some("provider_calls_max".into()),
+        finish_reason: Some(if used_up { "provider_calls_max" } else { "ended_by_tool" }.into()),
         iterations: turn.iterations,
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    let next = ending.after(&mut commit, agent, &ending.agent.drive)?;
+    let next = ending.completed(&mut commit, agent)?;
     Ok((commit, next))
 }
 
@@ -155,9 +200,15 @@ pub fn fail(
     let (agent_id, turn_id) = ids(ending.turn);
     let mut commit = ending.begin();
     let error = json!({"error_type": error_type, "message": why});
-    commit.change(ending.turn(event, commit.at())?.set(turn::Column::Error, error));
+    let usage = used(ending.turn, partial.usage);
+    let mut change = ending.turn(event, commit.at())?.set(turn::Column::Error, error);
+    if partial.usage != Usage::default() {
+        change = change.set(turn::Column::Usage, usage.clone());
+    }
+    commit.change(change);
+    settle(&mut commit, ending.turn, partial.spent(0));
     said(&mut commit, ending.turn, ending.turn.iterations + 1, partial);
-    let mut agent = ending.agent("turn_error")?;
+    let mut agent = ending.agent("turn_error", &usage)?;
     let partial_output = (!partial.text.is_empty()).then(|| partial.text.clone());
     let told = TurnError { error_type: error_type.into(), message: why.into(), partial_output };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
@@ -189,13 +240,14 @@ pub fn interrupt(
     }
     let mut commit = ending.begin();
     let usage = used(ending.turn, partial.usage);
-    let mut change = ending.turn(event, commit.at())?.set(turn::Column::Usage, usage);
+    let mut change = ending.turn(event, commit.at())?.set(turn::Column::Usage, usage.clone());
     if !partial.text.is_empty() {
         change = change.set(turn::Column::Output, partial.text.clone());
     }
     commit.change(change);
+    settle(&mut commit, ending.turn, partial.spent(0));
     said(&mut commit, ending.turn, ending.turn.iterations + 1, partial);
-    let agent = ending.agent("turn_interrupted")?;
+    let agent = ending.agent("turn_interrupted", &usage)?;
     let told = TurnInterrupted {
         reason: reason.into(),
         partial_output: (!partial.text.is_empty()).then(|| partial.text.clone()),

@@ -10,7 +10,7 @@ use instar_core::rune::payload::{
 use instar_core::rune::{Actor, Draft};
 use instar_store::entity::{agent, message, session, turn};
 use instar_store::{Change, Commit};
-use serde_json::json;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// How a message wants to be taken.
@@ -167,7 +167,7 @@ pub fn take_waiting(
     Ok((commit, id))
 }
 
-fn takes_input(session: &session::Model) -> Result<(), FlowError> {
+pub(super) fn takes_input(session: &session::Model) -> Result<(), FlowError> {
     let advice = match session.status.as_str() {
         "created" | "active" | "paused" => return Ok(()),
         "suspended" => "the session is suspended: replenish its budget or reset it, then send again",
@@ -176,7 +176,7 @@ fn takes_input(session: &session::Model) -> Result<(), FlowError> {
     Err(refused(session, advice))
 }
 
-fn refused(session: &session::Model, advice: &str) -> FlowError {
+pub(super) fn refused(session: &session::Model, advice: &str) -> FlowError {
     let table = &session_machine::TABLE;
     FlowError::Refused(Box::new(Refusal {
         machine: table.name,
@@ -211,7 +211,7 @@ fn row(
     }
 }
 
-/// Puts a new turn into a commit.
+/// Puts a new turn into a commit, for these messages.
 pub(super) fn queue(
     commit: &mut Commit,
     session: SessionId,
@@ -219,6 +219,25 @@ pub(super) fn queue(
     id: TurnId,
     message_ids: Vec<MessageId>,
     cause: &str,
+    traceparent: Option<String>,
+) -> Result<(), FlowError> {
+    queue_for(commit, session, agent, id, Why { cause, message_ids, input: json!({}) }, traceparent)
+}
+
+/// What a turn is there for.
+pub(crate) struct Why<'a> {
+    pub(crate) cause: &'a str,
+    pub(crate) message_ids: Vec<MessageId>,
+    /// The row's `input`.
+    pub(crate) input: Value,
+}
+
+pub(crate) fn queue_for(
+    commit: &mut Commit,
+    session: SessionId,
+    agent: AgentId,
+    id: TurnId,
+    why: Why<'_>,
     traceparent: Option<String>,
 ) -> Result<(), FlowError> {
     let born = birth(&turn_machine::TABLE, "queue_turn", instar_core::machine::By::System)?;
@@ -230,13 +249,14 @@ pub(super) fn queue(
         status: born.to().into(),
         epoch: 0,
         version: 0,
-        cause: cause.into(),
+        cause: why.cause.into(),
         attempts: 0,
         iterations: 0,
         open_calls: 0,
-        input: json!({}),
+        input: why.input,
         output: None,
         usage: json!({}),
+        reserved: None,
         control: None,
         error: None,
         deadline_at: None,
@@ -246,7 +266,7 @@ pub(super) fn queue(
         ended_at: None,
     };
     commit.bear(&turn::TABLE, id, &[born], model);
-    let queued = TurnQueued { cause: cause.into(), number: 0, message_ids, input: None };
+    let queued = TurnQueued { cause: why.cause.into(), number: 0, message_ids: why.message_ids, input: None };
     commit.rune(Draft::new(id, &queued)?.agent(agent).turn(id));
     Ok(())
 }

@@ -5,19 +5,43 @@
 //! moment is one commit.
 
 mod birth;
+mod broadcast;
+mod budget;
 mod call;
+mod child;
 mod end;
 mod message;
+mod nudge;
+mod plan;
+mod summary;
 mod turn;
+mod wait;
 
 pub use birth::{Born, NewAgent, NewSession, join, open};
-pub use call::{CALL_ATTEMPTS_MAX, Outcome, lost, result, result_json, start, state_after, status_token};
-pub use end::{Ending, Fatal, complete, complete_by_limit, fail, interrupt};
-pub use message::{Accepted, Mode, message, steer, take_waiting};
-pub use turn::{
-    APPROVAL_TIMER, Asked, Loss, RESUME_TIMER, Spoken, Verdict, call_row, calls, checkpoint, claim, hand_back, park,
-    recover, resume, said_row, used, waits,
+pub use broadcast::{BROADCAST_TIMER, broadcast, broadcast_more, may_broadcast, message_of, recipients_max, skips};
+pub use budget::{
+    CLOCK_TIMER, PAYERS, book, booked, limit, on_budget, payers, reserve, reserved, session_scope, settle, spent,
 };
+pub use call::{
+    CALL_ATTEMPTS_MAX, Outcome, event, kills_runners, lost, progress, result, result_json, runs_again, start,
+    state_after, status_token,
+};
+pub use child::{AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, bear_child, fail_child, finish_child, tell};
+pub use end::{Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, interrupt};
+pub use message::{Accepted, Mode, message, steer, take_waiting};
+pub(crate) use message::{Why, queue_for};
+pub use nudge::{NUDGE, NUDGE_TIMER, is_autonomous, is_synthetic, nudge, nudge_later, standing};
+pub use plan::{
+    Critique, Engaged, Hand, NewPlan, NewTask, PLAN_CAUSE, PLAN_TIMER, TASK_CAUSE, ask_for_critique, ask_for_plan,
+    ask_for_report, assign, bear_plan, draft, follow_up, set_goal,
+};
+pub use summary::{summarise, summary_row};
+pub(crate) use turn::timer;
+pub use turn::{
+    APPROVAL_TIMER, Asked, Loss, RESUME_TIMER, Spoken, Verdict, call_row, calls, cause_with, checkpoint, claim,
+    hand_back, is_last, park, recover, resume, said_row, used, used_with, waits,
+};
+pub use wait::{WAIT_TIMER, Waits, has_waited, wait, wait_for_account};
 
 use instar_core::machine::{Answer, By, Move, Refusal, Table, apply};
 

@@ -1,7 +1,8 @@
 //! A turn from its claim to its calls, as the worker that owns its agent writes it.
 
-use super::{FlowError, birth, step};
+use super::{FlowError, birth, booked, settle, step};
 use chrono::{DateTime, Duration, Utc};
+use instar_core::budget::Spent;
 use instar_core::decide::{self, TURN_ATTEMPTS_MAX, Tries};
 use instar_core::id::{AgentId, CallId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, agent_drive, agent_lifecycle, tool_call as call_machine, turn as turn_machine};
@@ -31,11 +32,13 @@ pub(super) fn ids(turn: &turn::Model) -> (AgentId, TurnId) {
 }
 
 /// Agent and turn in one commit, under a new epoch; messages that wait are taken up. The epoch that
-/// every later write of this turn must name is `agent.epoch + 1`.
+/// every later write of this turn must name is `agent.epoch + 1`. `prompt` is the message with which the turn's
+/// prompt begins.
 pub fn claim(
     agent: &agent::Model,
     turn: &turn::Model,
     waiting: &[MessageId],
+    prompt: Option<MessageId>,
     worker: WorkerId,
     deadline: Duration,
 ) -> Result<Commit, FlowError> {
@@ -46,13 +49,16 @@ pub fn claim(
     let started = step(&turn_machine::TABLE, &turn.status, "start_turn", By::System)?;
     let assigned = step(&agent_lifecycle::TABLE, &agent.lifecycle, "turn_assigned", By::System)?;
     commit.change(Change::entity(&session::TABLE, SessionId::from(turn.session_id)).expecting("session", "active"));
-    commit.change(
-        Change::entity(&turn::TABLE, turn_id)
-            .moving(started)
-            .set(turn::Column::Epoch, epoch)
-            .set(turn::Column::Attempts, turn.attempts + 1)
-            .set(turn::Column::DeadlineAt, at + deadline),
-    );
+    let mut change = Change::entity(&turn::TABLE, turn_id)
+        .moving(started)
+        .set(turn::Column::Epoch, epoch)
+        .set(turn::Column::Attempts, turn.attempts + 1)
+        .set(turn::Column::DeadlineAt, at + deadline);
+    let cause = cause_with(turn, waiting);
+    if cause != turn.cause {
+        change = change.set(turn::Column::Cause, cause);
+    }
+    commit.change(change);
     commit.change(
         Change::entity(&agent::TABLE, agent_id)
             .moving(assigned)
@@ -66,14 +72,20 @@ pub fn claim(
     }
     let told = TurnStarted {
         attempt: turn.attempts + 1,
-        cause: Some(turn.cause.clone()),
+        cause: Some(cause.into()),
         input: None,
         model: Some(agent.model.clone()),
-        prompt_epoch: None,
+        prompt_epoch: prompt,
         worker: Some(worker.to_string()),
     };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
+    super::plan::start_task(&mut commit, turn)?;
     Ok(commit)
+}
+
+/// A nudged turn that finds messages is there for them.
+pub fn cause_with<'a>(turn: &'a turn::Model, waiting: &[MessageId]) -> &'a str {
+    if turn.cause == super::NUDGE && !waiting.is_empty() { "user" } else { &turn.cause }
 }
 
 /// Why a streaming turn gets a new owner.
@@ -85,6 +97,13 @@ pub enum Loss {
     HandedBack,
 }
 
+/// Whether a turn that loses its owner once more has lost too many.
+pub fn is_last(turn: &turn::Model, loss: Loss) -> bool {
+    let made = u32::try_from(turn.attempts).unwrap_or(u32::MAX);
+    let lost = decide::turn_worker_lost(Tries { made, max: TURN_ATTEMPTS_MAX });
+    loss == Loss::Died && lost == turn_machine::Event::RecoveryExhausted
+}
+
 /// A streaming turn whose owner is gone: the next one goes on under a new epoch and makes the
 /// provider call again. A turn that has cost too many workers ends instead, and its agent errs.
 pub fn recover(agent: &agent::Model, turn: &turn::Model, worker: WorkerId, loss: Loss) -> Result<Commit, FlowError> {
@@ -92,9 +111,8 @@ pub fn recover(agent: &agent::Model, turn: &turn::Model, worker: WorkerId, loss:
     let epoch = agent.epoch + 1;
     let mut commit = begin(turn, worker, epoch);
     let at = commit.at();
-    let made = u32::try_from(turn.attempts).unwrap_or(u32::MAX);
-    let lost = decide::turn_worker_lost(Tries { made, max: TURN_ATTEMPTS_MAX });
-    if loss == Loss::Died && lost == turn_machine::Event::RecoveryExhausted {
+    if is_last(turn, loss) {
+        let made = turn.attempts;
         let failed = step(&turn_machine::TABLE, &turn.status, "recovery_exhausted", By::System)?;
         let idle = step(&agent_lifecycle::TABLE, &agent.lifecycle, "recovery_exhausted", By::System)?;
         let why = format!("{made} workers died while they had this turn; it is not tried again");
@@ -105,9 +123,11 @@ pub fn recover(agent: &agent::Model, turn: &turn::Model, worker: WorkerId, loss:
                 .set(turn::Column::Error, json!({"error_type": "worker_lost", "message": why}))
                 .set(turn::Column::EndedAt, at),
         );
+        settle(&mut commit, turn, Spent::default());
         let mut change = Change::entity(&agent::TABLE, agent_id)
             .moving(idle)
             .epoch(agent.epoch)
+            .set(agent::Column::Usage, booked(agent, &turn.usage))
             .set(agent::Column::Epoch, epoch)
             .set(agent::Column::Owner, None::<Uuid>);
         let told = TurnError { error_type: "worker_lost".into(), message: why.clone(), partial_output: None };
@@ -162,6 +182,15 @@ pub struct Spoken {
     /// What the provider wants back unchanged, as JSON.
     pub blocks: Option<Value>,
     pub usage: Usage,
+    /// The part of the input that the provider had in its cache.
+    pub cached: u64,
+}
+
+impl Spoken {
+    /// What it cost, with so many calls.
+    pub(super) fn spent(&self, calls: usize) -> Spent {
+        Spent { usage: self.usage, cached: self.cached, calls: i64::try_from(calls).unwrap_or(i64::MAX) }
+    }
 }
 
 /// What policy and registry say to a call.
@@ -214,15 +243,19 @@ pub fn calls(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, asked: Vec<A
     let mut commit = begin(turn, worker, turn.epoch);
     let received = step(&turn_machine::TABLE, &turn.status, "tool_calls_received", By::System)?;
     let open = asked.iter().filter(|a| a.is_open()).count() as i64;
-    commit.change(
-        Change::entity(&turn::TABLE, turn_id)
-            .moving(received)
-            .epoch(turn.epoch)
-            .version(turn.version)
-            .set(turn::Column::Iterations, turn.iterations + 1)
-            .set(turn::Column::OpenCalls, open)
-            .set(turn::Column::Usage, used(turn, spoken.usage)),
-    );
+    let mut change = Change::entity(&turn::TABLE, turn_id)
+        .moving(received)
+        .epoch(turn.epoch)
+        .version(turn.version)
+        .set(turn::Column::Iterations, turn.iterations + 1)
+        .set(turn::Column::OpenCalls, open)
+        .set(turn::Column::Usage, used_with(turn, spoken.usage, asked.len()));
+    // What was sent: of a turn that its worker is about to go on with, mere digests can wait for the end.
+    if asked.len() > 1 || turn.input.as_object().is_some_and(|input| input.keys().any(|key| key != "sent")) {
+        change = change.set(turn::Column::Input, turn.input.clone());
+    }
+    commit.change(change);
+    settle(&mut commit, turn, spoken.spent(asked.len()));
     let told = TurnToolCallsReceived {
         call_ids: asked.iter().map(|a| a.id).collect(),
         content: (!spoken.text.is_empty()).then(|| spoken.text.clone()),
@@ -332,6 +365,7 @@ pub fn call_row(turn: &turn::Model, position: i64, call: &Asked) -> tool_call::M
         approval: None,
         result_status: None,
         result: None,
+        waits_for: None,
         expires_at: None,
         traceparent: turn.traceparent.clone(),
         created_at: at,
@@ -340,7 +374,13 @@ pub fn call_row(turn: &turn::Model, position: i64, call: &Asked) -> tool_call::M
     }
 }
 
-fn timer(session: Uuid, kind: &str, entity: String, due_at: DateTime<Utc>, at: DateTime<Utc>) -> timer::Model {
+pub(crate) fn timer(
+    session: Uuid,
+    kind: &str,
+    entity: String,
+    due_at: DateTime<Utc>,
+    at: DateTime<Utc>,
+) -> timer::Model {
     let id = Uuid::now_v7();
     let kind = kind.to_owned();
     timer::Model {
@@ -407,6 +447,7 @@ pub fn hand_back(turn: &turn::Model, worker: WorkerId, so_far: &str, index: i64)
     let mut commit = checkpoint(turn, worker, so_far, index)?;
     let agent = Change::entity(&agent::TABLE, AgentId::from(turn.agent_id));
     commit.change(agent.epoch(turn.epoch).set(agent::Column::Owner, None::<Uuid>));
+    settle(&mut commit, turn, Spent::default());
     Ok(commit)
 }
 
@@ -434,6 +475,7 @@ pub fn park(
     );
     let agent = Change::entity(&agent::TABLE, agent_id).epoch(turn.epoch);
     commit.change(agent.set(agent::Column::Owner, None::<Uuid>));
+    settle(&mut commit, turn, Spent::default());
     commit.insert(&timer::TABLE, timer(turn.session_id, RESUME_TIMER, turn_id.to_string(), until, at));
     let context = json!({"turn_id": turn_id, "retry_at": until});
     let told = SystemError { error_type: error_type.into(), message: why.into(), context };
@@ -454,9 +496,9 @@ pub(super) fn said(commit: &mut Commit, turn: &turn::Model, iteration: i64, spok
     }
 }
 
-/// The message that an answer becomes; none where nothing was said.
+/// The message that an answer becomes; none where nothing was said and no thought was shown.
 pub fn said_row(turn: &turn::Model, iteration: i64, spoken: &Spoken) -> Option<message::Model> {
-    if spoken.text.is_empty() && spoken.blocks.is_none() {
+    if spoken.text.is_empty() && spoken.blocks.is_none() && spoken.reasoning.is_none() {
         return None;
     }
     let mut data = json!({"iteration": iteration});
@@ -483,9 +525,19 @@ pub fn said_row(turn: &turn::Model, iteration: i64, spoken: &Spoken) -> Option<m
 
 /// Usage so far and that of the newest provider call.
 pub fn used(turn: &turn::Model, more: Usage) -> Value {
+    used_with(turn, more, 0)
+}
+
+/// The same with the tool calls that it asks for.
+pub fn used_with(turn: &turn::Model, more: Usage, calls: usize) -> Value {
     let before = |field: &str| turn.usage.get(field).and_then(Value::as_u64).unwrap_or(0);
-    json!({
+    let mut usage = json!({
         "input_tokens": before("input_tokens") + more.input_tokens,
         "output_tokens": before("output_tokens") + more.output_tokens,
-    })
+    });
+    let calls = before("tool_calls") + calls as u64;
+    if calls > 0 {
+        usage["tool_calls"] = json!(calls);
+    }
+    usage
 }

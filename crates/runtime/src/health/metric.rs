@@ -76,6 +76,7 @@ fn describe() {
     describe_histogram!(COMMIT_DURATION, Unit::Seconds, "Commits of transitions");
     describe_histogram!(TOKEN_USAGE, "Tokens per call of a model");
     describe_counter!(TURNS, "Turns ended, by outcome");
+    describe_counter!(BUDGET_EXHAUSTED, "Limits found used up, by scope and kind");
     describe_counter!(CALLS, "Tool calls ended, by outcome");
     describe_counter!(TRANSITIONS, "Transitions committed, by machine");
     describe_counter!(LEASE_EXPIRATIONS, "Leases that ran out instead of being released");

@@ -88,5 +88,6 @@ pub mod metric {
     pub const PUBLISH_LAG: &str = "instar.publish.lag";
     pub const PUBLISH_PENDING: &str = "instar.publish.pending";
     pub const APPROVAL_PENDING: &str = "instar.approval.pending";
+    pub const BUDGET_EXHAUSTED: &str = "instar.budget.exhausted";
     pub const RETRIES: &str = "instar.model.retries";
 }

@@ -1,10 +1,10 @@
 //! A change to one existing row, as services build it.
 
-use super::write::{Op, Write};
+use super::write::{Draw, Op, Write};
 use crate::table::{self, Table};
 use instar_core::id::Entity;
 use instar_core::machine::Move;
-use sea_orm::{IdenStatic, Value};
+use sea_orm::{ActiveModelTrait, EntityTrait, IdenStatic, IntoActiveModel, ModelTrait, Value};
 use uuid::Uuid;
 
 /// A change to one existing row.
@@ -81,6 +81,42 @@ impl Change {
         match table::normal(value.into()) {
             Some(value) => self.write.put(name, value),
             None => self.misuse = Some(format!("{}.{name} has a type that no column has", self.write.table.name)),
+        }
+        self
+    }
+
+    /// Sets every column in which the row shall differ from how it was read; what only the writer may write is
+    /// left to it.
+    pub fn between<M>(mut self, before: M, after: M) -> Change
+    where
+        M: ModelTrait + IntoActiveModel<<M::Entity as EntityTrait>::ActiveModel>,
+        <M::Entity as EntityTrait>::ActiveModel: ActiveModelTrait<Entity = M::Entity>,
+    {
+        let before = table::values(&before.into_active_model());
+        for ((name, was), (_, is)) in before.into_iter().zip(table::values(&after.into_active_model())) {
+            if was == is || self.write.table.is_reserved(name) {
+                continue;
+            }
+            match table::normal(is) {
+                Some(value) => self.write.put(name, value),
+                None => self.misuse = Some(format!("{}.{name} has a type that no column has", self.write.table.name)),
+            }
+        }
+        self
+    }
+
+    /// Takes from a limit: adds to what is used and what is reserved. It lands only if `need` more would still fit,
+    /// whatever others take at the same moment; with a `need` of zero in any case. The landed commit's counter says
+    /// how much is not used.
+    pub fn drawing(mut self, used: i64, reserved: i64, need: i64) -> Change {
+        if !self.write.table.meter {
+            self.misuse = Some(format!("rows of {} are no limits", self.write.table.name));
+        }
+        match &self.write.op {
+            Op::Update { set, add: 0 } if set.is_empty() => {
+                self.write.op = Op::Draw(Draw { used, reserved, need: need.max(0) });
+            }
+            _ => self.misuse = Some(format!("a row of {} is drawn from and changed at once", self.write.table.name)),
         }
         self
     }

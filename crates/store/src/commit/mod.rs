@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 pub use answer::{Answer, Found, Landed};
 pub use change::Change;
-pub(crate) use write::{Op, Write};
+pub(crate) use write::{Draw, Op, UNUSED, Write};
 
 /// Everything has a limit, so that one caller cannot hold up the others.
 pub const PAYLOAD_BYTES_MAX: usize = 512 * 1024;
@@ -201,7 +201,8 @@ impl Commit {
         self.write_once(Write::new(table, id.into(), Op::Delete))
     }
 
-    /// Adds a rune. Which moves it stands for is found by their rows when the commit is checked.
+    /// Adds a rune. Which moves it stands for is found by their rows when the commit is checked, unless it says so
+    /// itself: a cascade knows better which move belongs to which rune.
     pub fn rune(&mut self, draft: Draft) -> &mut Commit {
         self.drafts.push(draft);
         self
@@ -245,9 +246,22 @@ impl Commit {
         if self.drafts.is_empty() {
             return Err(StoreError::Invalid("a commit tells at least one rune".into()));
         }
+        let given: usize = self.drafts.iter().map(|draft| draft.moves.len()).sum();
+        let mut assigned = 0;
         for (entity, mv, before) in &self.owed {
+            let moved = Moved::new(*entity, mv);
             let carrier = carrier(&self.drafts, *entity, mv, *before)?;
-            self.drafts[carrier].moves.push(Moved::new(*entity, mv));
+            match self.drafts.iter().find(|draft| draft.moves.contains(&moved)) {
+                Some(draft) if carries(draft, *entity, mv) => assigned += 1,
+                Some(draft) => {
+                    let why = format!("row {} of {entity} cannot ride on a rune {}", mv.row(), draft.kind);
+                    return Err(StoreError::Invalid(why));
+                }
+                None => self.drafts[carrier].moves.push(moved),
+            }
+        }
+        if assigned != given {
+            return Err(StoreError::Invalid("a rune tells of a move that no row of the commit makes".into()));
         }
         limit("runes in a commit", self.drafts.len(), RUNES_MAX)?;
         limit("row writes in a commit", self.writes.len(), WRITES_MAX)?;
@@ -306,6 +320,15 @@ fn carrier(drafts: &[Draft], entity: Entity, mv: &Move, before: usize) -> Result
         Emit::Silent => Ok(before.min(drafts.len() - 1)),
     };
     found.map_err(|kind| StoreError::Invalid(format!("row {} of {entity} must be told by a rune {kind}", mv.row())))
+}
+
+/// Whether a rune may stand for a move.
+fn carries(draft: &Draft, entity: Entity, mv: &Move) -> bool {
+    match mv.emit() {
+        Emit::Runes(kinds) => kinds.last() == Some(&draft.kind) && draft.entity == entity,
+        Emit::Via(kind) => draft.kind == kind,
+        Emit::Silent => true,
+    }
 }
 
 /// A commit that was checked and waits for the writer.

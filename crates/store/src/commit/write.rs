@@ -6,6 +6,9 @@ use chrono::{DateTime, Utc};
 use sea_orm::Value;
 use uuid::Uuid;
 
+/// What is not used of a limit.
+pub(crate) const UNUSED: &str = "cap - used";
+
 /// What a row must look like for a commit to land.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Expect {
@@ -43,6 +46,24 @@ pub(crate) enum Op {
         values: Vec<(&'static str, Value)>,
     },
     Delete,
+    Draw(Draw),
+}
+
+/// What is taken from a limit. Draws of several commits on one row add up in any order, so that they share a
+/// transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Draw {
+    pub used: i64,
+    pub reserved: i64,
+    /// How much must be left for it: `used + reserved + need <= cap`. At zero it lands in any case.
+    pub need: i64,
+}
+
+impl Draw {
+    /// What it takes for as long as nothing is given back.
+    pub(crate) fn taken(self) -> i64 {
+        self.used.saturating_add(self.reserved).max(0)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -81,6 +102,12 @@ impl Write {
 
     /// Takes on a later change of the same row: a row is written once per statement.
     pub(super) fn merge(&mut self, later: Write) -> Result<(), String> {
+        if let (Op::Draw(later), Op::Draw(sum)) = (&later.op, &mut self.op) {
+            sum.used += later.used;
+            sum.reserved += later.reserved;
+            sum.need += later.need;
+            return Ok(());
+        }
         let (Op::Update { set, add }, Op::Update { .. }) = (later.op, &self.op) else {
             return Err(format!("a row of {} is made or removed, and changed, in one commit", self.table.name));
         };
@@ -100,6 +127,15 @@ impl Write {
             *sum += add;
         }
         Ok(())
+    }
+
+    /// What the landed commit is told of the row.
+    pub(crate) fn told(&self) -> Option<&'static str> {
+        match self.op {
+            Op::Update { add, .. } if add != 0 => self.table.counter,
+            Op::Draw(_) => Some(UNUSED),
+            _ => None,
+        }
     }
 
     pub(crate) fn changes(&self) -> bool {
@@ -124,7 +160,7 @@ pub(super) fn finish(write: &mut Write, at: DateTime<Utc>) -> Result<usize, Stor
             bytes += set.iter().map(|(_, v)| table::weight(v)).sum::<usize>();
         }
         Op::Insert { values } => bytes += values.iter().map(|(_, v)| table::weight(v)).sum::<usize>(),
-        Op::Check | Op::Delete => {}
+        Op::Check | Op::Delete | Op::Draw(_) => {}
     }
     Ok(bytes)
 }

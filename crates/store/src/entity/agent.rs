@@ -32,6 +32,14 @@ pub struct Model {
     pub updated_at: DateTimeUtc,
 }
 
+impl Model {
+    /// Names and patterns of the tools it may use.
+    pub fn tools(&self) -> Vec<String> {
+        let names = self.config["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
+        names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+    }
+}
+
 impl ActiveModelBehavior for ActiveModel {}
 
 pub static TABLE: LazyLock<Table> =

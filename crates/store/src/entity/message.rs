@@ -17,7 +17,7 @@ pub struct Model {
     pub version: i64,
     /// system, user, assistant, tool.
     pub role: String,
-    /// direct, broadcast, system, agent, model, tool.
+    /// direct, broadcast, system, agent, model, tool, summary.
     pub source: String,
     /// queue, steer, interrupt.
     pub mode: String,

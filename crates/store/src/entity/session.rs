@@ -26,6 +26,14 @@ pub struct Model {
     pub config: Json,
     #[sea_orm(column_type = "JsonBinary")]
     pub budget: Json,
+    /// The chain over the whole log, known when nothing can follow any more.
+    #[sea_orm(column_type = "VarBinary(StringLen::None)", nullable)]
+    pub final_hash: Option<Vec<u8>>,
+    /// When it was paused or suspended, as pairs of times in microseconds; the last one is open while it is.
+    #[sea_orm(column_type = "JsonBinary", nullable)]
+    pub holds: Option<Json>,
+    /// Errors before this are forgiven.
+    pub reset_at: Option<DateTimeUtc>,
     pub created_at: DateTimeUtc,
     pub updated_at: DateTimeUtc,
 }

@@ -39,6 +39,9 @@ pub struct Model {
     pub result_status: Option<String>,
     #[sea_orm(column_type = "JsonBinary", nullable)]
     pub result: Option<Json>,
+    /// The agents or the account it waits for while nobody runs it, and until when; it stays when that has come.
+    #[sea_orm(column_type = "JsonBinary", nullable)]
+    pub waits_for: Option<Json>,
     pub expires_at: Option<DateTimeUtc>,
     pub traceparent: Option<String>,
     pub created_at: DateTimeUtc,

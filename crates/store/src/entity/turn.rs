@@ -26,6 +26,9 @@ pub struct Model {
     pub output: Option<String>,
     #[sea_orm(column_type = "JsonBinary")]
     pub usage: Json,
+    /// What is set aside of budgets for the provider call under way; nothing where nothing is limited.
+    #[sea_orm(column_type = "JsonBinary", nullable)]
+    pub reserved: Option<Json>,
     /// A control recorded for the next safe boundary.
     #[sea_orm(column_type = "JsonBinary", nullable)]
     pub control: Option<Json>,

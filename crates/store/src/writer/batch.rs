@@ -4,7 +4,7 @@
 //! commit may overtake an earlier one that touches a row of its own. Each mixture of shapes is a statement
 //! to plan: only shapes that come again and again are mixed, and few at a time.
 
-use crate::commit::Sealed;
+use crate::commit::{Op, Sealed, Write};
 use crate::entity::session;
 use std::collections::{HashMap, VecDeque};
 use uuid::Uuid;
@@ -91,7 +91,7 @@ impl<J> Queue<J> {
             self.came.clear();
         }
         self.waiting.iter().for_each(|job| *self.came.entry(commit(job).shape).or_default() += 1);
-        let mut seen: HashMap<(usize, Uuid), bool> = HashMap::with_capacity(self.waiting.len() * 3);
+        let mut seen: HashMap<(usize, Uuid), Touch> = HashMap::with_capacity(self.waiting.len() * 3);
         let (mut writes, mut bytes) = (0, 0);
         let mut batch = Vec::new();
         let mut held = VecDeque::new();
@@ -100,13 +100,10 @@ impl<J> Queue<J> {
         };
         for job in self.waiting.drain(..) {
             let c = commit(&job);
-            let clear = touched(c).all(|(key, change)| match seen.get(&key) {
-                Some(&changed) => !changed && !change,
-                None => true,
-            });
+            let clear = touched(c).all(|(key, touch)| seen.get(&key).is_none_or(|earlier| earlier.shares(touch)));
             // A commit that is held back still blocks the later ones that touch its rows.
-            for (key, change) in touched(c) {
-                *seen.entry(key).or_insert(false) |= change;
+            for (key, touch) in touched(c) {
+                seen.entry(key).and_modify(|earlier| *earlier = earlier.with(touch)).or_insert(touch);
             }
             let room = batch.len() < BATCH_MAX
                 && writes + c.writes.len() <= BATCH_WRITES_MAX
@@ -124,17 +121,44 @@ impl<J> Queue<J> {
     }
 }
 
-/// The rows of a commit and whether it changes them. Every commit reads its session.
-fn touched(c: &Sealed) -> impl Iterator<Item = ((usize, Uuid), bool)> {
+/// What a commit does to a row, as far as others are concerned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Touch {
+    Reads,
+    /// From a limit: in any order it comes to the same.
+    Draws,
+    Changes,
+}
+
+impl Touch {
+    fn of(write: &Write) -> Touch {
+        match write.op {
+            Op::Check => Touch::Reads,
+            Op::Draw(_) => Touch::Draws,
+            Op::Update { .. } | Op::Insert { .. } | Op::Delete => Touch::Changes,
+        }
+    }
+
+    fn shares(self, other: Touch) -> bool {
+        self == other && self != Touch::Changes
+    }
+
+    fn with(self, other: Touch) -> Touch {
+        if self == other { self } else { Touch::Changes }
+    }
+}
+
+/// The rows of a commit and what it does to them. Every commit reads its session.
+fn touched(c: &Sealed) -> impl Iterator<Item = ((usize, Uuid), Touch)> {
     let sessions = std::ptr::from_ref(&*session::TABLE) as usize;
-    let own = std::iter::once(((sessions, c.session.uuid()), false));
-    own.chain(c.writes.iter().map(|w| ((std::ptr::from_ref(w.table) as usize, w.id), w.changes())))
+    let own = std::iter::once(((sessions, c.session.uuid()), Touch::Reads));
+    own.chain(c.writes.iter().map(|w| ((std::ptr::from_ref(w.table) as usize, w.id), Touch::of(w))))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commit::{Op, Write};
+    use crate::commit::Draw;
     use crate::entity::turn;
     use instar_core::id::{CommandId, SessionId};
 
@@ -196,6 +220,16 @@ mod tests {
         assert_eq!(q.take(|c| c).len(), 2);
         assert_eq!(q.take(|c| c).len(), 1);
         assert_eq!(q.take(|c| c).len(), 1);
+    }
+
+    #[test]
+    fn those_who_draw_from_a_limit_go_together_but_not_with_who_changes_it() {
+        let mut q = Queue::default();
+        let draw = || Op::Draw(Draw::default());
+        for op in [draw(), draw(), update(), draw(), draw()] {
+            q.push(commit(1, 10, op));
+        }
+        assert_eq!([q.take(|c| c).len(), q.take(|c| c).len(), q.take(|c| c).len()], [2, 1, 2]);
     }
 
     #[test]

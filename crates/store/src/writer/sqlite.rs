@@ -3,7 +3,7 @@
 //! There is one writer per file, so nothing is ever stale, and a commit's fate is never unknown.
 
 use super::{Failure, Mode, Verdict};
-use crate::commit::{Found, Op, Sealed, Write};
+use crate::commit::{Found, Op, Sealed, UNUSED, Write};
 use crate::entity::session;
 use crate::error::StoreError;
 use instar_core::rune::Moved;
@@ -70,9 +70,7 @@ impl super::Engine for Engine {
         let Some(first) = row.try_get::<Option<i64>, _>("first").map_err(classify)? else { return Ok(None) };
         let mut counters = Vec::new();
         for write in &commit.writes {
-            if let (Some(column), Op::Update { add, .. }) = (write.table.counter, &write.op)
-                && *add != 0
-            {
+            if let Some(column) = write.told() {
                 let sql = format!("SELECT {column} FROM {} WHERE id = ?", write.table.name);
                 let row = sqlx::query(AssertSqlSafe(sql)).bind(write.id).fetch_one(&mut *connection).await;
                 counters.push((write.id, row.and_then(|r| r.try_get(0)).map_err(classify)?));
@@ -154,7 +152,14 @@ async fn judge(
         let states = here.states.iter().zip(expect.states).all(|(is, want)| want.is_empty() || is == want);
         let fits =
             states && expect.epoch.is_none_or(|e| e == here.epoch) && expect.version.is_none_or(|v| v == here.version);
-        if !fits {
+        let room = match &write.op {
+            Op::Draw(draw) if draw.need > 0 => {
+                let left = row.try_get::<i64, _>("room").map_err(classify)?;
+                left >= draw.need
+            }
+            _ => true,
+        };
+        if !fits || !room {
             found.push(here);
         }
     }
@@ -166,6 +171,9 @@ fn select(write: &Write) -> String {
     let mut columns = vec!["version"];
     columns.push(if table.has_epoch() { "epoch" } else { "0 AS epoch" });
     columns.extend(table.machines.iter().map(|(_, column)| *column));
+    if matches!(write.op, Op::Draw(_)) {
+        columns.push("cap - used - reserved AS room");
+    }
     let session = if table.name == session::TABLE.name { "id" } else { "session_id" };
     format!("SELECT {} FROM {} WHERE id = ? AND {session} = ?", columns.join(", "), table.name)
 }
@@ -198,12 +206,18 @@ async fn apply(
                 (sql, values.iter().map(|(_, v)| v.clone()).collect())
             }
             Op::Delete => (format!("DELETE FROM {} WHERE id = ?", write.table.name), vec![write.id.into()]),
+            Op::Draw(draw) => {
+                let sql = format!(
+                    "UPDATE {} SET used = used + ?, reserved = reserved + ?, version = version + 1 WHERE id = ? \
+                     RETURNING {UNUSED}",
+                    write.table.name
+                );
+                (sql, vec![draw.used.into(), draw.reserved.into(), write.id.into()])
+            }
         };
         let query = values.into_iter().fold(sqlx::query(AssertSqlSafe(sql)), bind);
         let row = query.fetch_optional(&mut *connection).await.map_err(classify)?;
-        if let (Some(row), Op::Update { add, .. }) = (row, &write.op)
-            && *add != 0
-        {
+        if let (Some(row), Some(_)) = (row, write.told()) {
             counters.push((write.id, row.try_get(0).map_err(classify)?));
         }
     }

@@ -47,6 +47,7 @@ pub(super) fn frames(reply: &Reply, request: &Request) -> Vec<String> {
     let content = if text_first { json!("") } else { Value::Null };
     let first = json!({ "role": "assistant", "content": content, "refusal": null });
     let mut frames = vec![chunk.delta(first, Value::Null)];
+    frames.extend(reply.reasoning.iter().map(|text| chunk.delta(json!({ "reasoning_content": text }), Value::Null)));
     let mut slot = 0;
     for part in &reply.parts {
         match part {

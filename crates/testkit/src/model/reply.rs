@@ -71,6 +71,7 @@ pub(crate) enum Outcome {
 pub struct Reply {
     pub(crate) outcome: Outcome,
     pub(crate) parts: Vec<Part>,
+    pub(crate) reasoning: Option<String>,
     pub(crate) usage: Usage,
     pub(crate) finish: Option<Finish>,
     pub(crate) broken: Option<(usize, Break)>,
@@ -82,7 +83,7 @@ impl Reply {
     fn new(outcome: Outcome, parts: Vec<Part>) -> Self {
         let usage = Usage { input: 10, cached: 0, output: 5 };
         let (first_after, between) = (Duration::ZERO, Duration::ZERO);
-        Self { outcome, parts, usage, finish: None, broken: None, first_after, between }
+        Self { outcome, parts, reasoning: None, usage, finish: None, broken: None, first_after, between }
     }
 
     /// Text, streamed word by word.
@@ -149,6 +150,12 @@ impl Reply {
     /// Adds the parts of another reply to this one.
     pub fn and(mut self, other: Reply) -> Self {
         self.parts.extend(other.parts);
+        self
+    }
+
+    /// Thinks this first; Chat only, and only where the answer is streamed.
+    pub fn thinking(mut self, text: &str) -> Self {
+        self.reasoning = Some(text.to_owned());
         self
     }
 

@@ -1,6 +1,7 @@
 //! Starts a command behind its walls.
 
 use super::supervisor::{self, Ends, Plan};
+use crate::inject::Charged;
 use crate::outcome::{Failure, code};
 use crate::runner::Invocation;
 use crate::sandbox::{Entry, Kernel, Mode, Room, Settings, Stage};
@@ -20,6 +21,7 @@ pub(crate) struct Launch {
     pub settings: Arc<Settings>,
     pub kernel: Kernel,
     pub call: Invocation,
+    pub charged: Charged,
     pub end: Instant,
 }
 
@@ -31,15 +33,31 @@ pub(super) struct Launched {
     pub scratch: Scratch,
 }
 
+/// A program with its guard and supervisor.
+pub(crate) struct Started {
+    /// The guard, whose end is the end of everything.
+    pub child: Child,
+    pub orders: Orders,
+    pub report: Report,
+}
+
+/// How a program is watched.
+pub(crate) struct Watch {
+    pub kernel: Kernel,
+    pub sandbox: Mode,
+    pub processes_max: u64,
+    pub look_ms: i32,
+}
+
 /// The runner's end of the pipe of orders. Dropping it is the last order.
-pub(super) struct Orders(File);
+pub(crate) struct Orders(File);
 
 impl Orders {
-    pub(super) fn term(&mut self) {
+    pub(crate) fn term(&mut self) {
         self.send(supervisor::ORDER_TERM);
     }
 
-    pub(super) fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.send(supervisor::ORDER_KILL);
     }
 
@@ -51,13 +69,13 @@ impl Orders {
 
 /// What the supervisor says about the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     /// As the kernel gives it to who waits.
     Status(i32),
     TooMany,
 }
 
-pub(super) struct Report(io::PipeReader);
+pub(crate) struct Report(io::PipeReader);
 
 impl Report {
     fn words(mut self) -> Option<(i32, i32)> {
@@ -68,7 +86,7 @@ impl Report {
     }
 
     /// Call it when the guard has ended, or it waits.
-    pub(super) fn read(self) -> Option<Ending> {
+    pub(crate) fn read(self) -> Option<Ending> {
         self.words().and_then(|(tag, status)| match tag {
             supervisor::ENDED => Some(Ending::Status(status)),
             supervisor::TOO_MANY => Some(Ending::TooMany),
@@ -91,25 +109,15 @@ impl Launch {
         };
         let entry = self.settings.entry(self.kernel, &room);
         let entry = entry.map_err(|error| Failure::new(code::SANDBOX_UNAVAILABLE, error.to_string()))?;
-        let pipes = || -> io::Result<_> { Ok((io::pipe()?, io::pipe()?)) };
-        let ((orders_in, orders), (report, report_in)) =
-            pipes().map_err(|error| Failure::passing(code::COMMAND_NOT_STARTED, format!("no pipe: {error}")))?;
-        let plan = Plan {
-            ends: Ends { orders: orders_in.as_raw_fd(), reports: report_in.as_raw_fd() },
-            namespace: self.kernel.pid_namespaces,
-            proc: self.settings.sandbox == Mode::Off,
+        let watch = Watch {
+            kernel: self.kernel,
+            sandbox: self.settings.sandbox,
             processes_max: self.settings.limits.processes,
+            look_ms: supervisor::LOOK_MS,
         };
-        let mut command = self.command(scratch.path(), workspace.as_deref());
-        behind_walls(&mut command, entry, plan);
-        let child = command.spawn();
-        // Only the supervisor may hold these now.
-        drop((orders_in, report_in));
-        let (orders, report) = (Orders(File::from(OwnedFd::from(orders))), Report(report));
-        match child {
-            Ok(child) => Ok(Launched { child, orders, report, scratch }),
-            Err(error) => Err(not_started(error, report, &spec.command[0])),
-        }
+        let command = self.command(scratch.path(), workspace.as_deref());
+        let Started { child, orders, report } = spawn(command, entry, &watch, &spec.command[0])?;
+        Ok(Launched { child, orders, report, scratch })
     }
 
     fn workspace(&self) -> Result<Option<PathBuf>, Failure> {
@@ -129,7 +137,7 @@ impl Launch {
         let mut command = Command::new(&spec.command[0]);
         command.args(&spec.command[1..]).current_dir(scratch).env_clear();
         let passed = spec.env.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
-        command.envs(passed);
+        command.envs(passed).envs(self.charged.environment.iter().map(|(name, value)| (name, value)));
         let id = self.call.call_id.to_string();
         command
             .env("PATH", &self.settings.path)
@@ -147,6 +155,29 @@ impl Launch {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
+    }
+}
+
+/// Blocks. An error means that the program did not run.
+pub(crate) fn spawn(mut command: Command, entry: Entry, watch: &Watch, program: &str) -> Result<Started, Failure> {
+    let pipes = || -> io::Result<_> { Ok((io::pipe()?, io::pipe()?)) };
+    let ((orders_in, orders), (report, report_in)) =
+        pipes().map_err(|error| Failure::passing(code::COMMAND_NOT_STARTED, format!("no pipe: {error}")))?;
+    let plan = Plan {
+        ends: Ends { orders: orders_in.as_raw_fd(), reports: report_in.as_raw_fd() },
+        namespace: watch.kernel.pid_namespaces,
+        proc: watch.sandbox == Mode::Off,
+        processes_max: watch.processes_max,
+        look_ms: watch.look_ms,
+    };
+    behind_walls(&mut command, entry, plan);
+    let child = command.spawn();
+    // Only the supervisor may hold these now.
+    drop((orders_in, report_in));
+    let (orders, report) = (Orders(File::from(OwnedFd::from(orders))), Report(report));
+    match child {
+        Ok(child) => Ok(Started { child, orders, report }),
+        Err(error) => Err(not_started(error, report, program)),
     }
 }
 

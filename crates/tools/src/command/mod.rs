@@ -9,14 +9,14 @@ mod reap;
 mod supervisor;
 mod verdict;
 
-pub(crate) use launch::Launch;
+pub(crate) use launch::{Ending, Launch, Orders, Report, Started, Watch, spawn};
 
 use crate::outcome::{Failure, Outcome, Sink, code};
 use crate::runner::{cancelled, timed_out};
 use crate::sandbox::Settings;
 use instar_core::decide::Effect;
 use instar_core::rune::payload::ResultStatus;
-use launch::{Ending, Launched, Orders, Report};
+use launch::Launched;
 use read::Heard;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -50,7 +50,7 @@ pub(crate) async fn run(launch: Launch, cancel: CancellationToken, progress: Sin
 async fn work(launch: Launch, cancel: CancellationToken, progress: Sink) -> Outcome {
     let spec = launch.call.tool.spec();
     let (effect, keep_max) = (spec.effect(), spec.max_output_bytes);
-    let (settings, end, arguments) = (launch.settings.clone(), launch.end, launch.call.arguments.to_string());
+    let (settings, end, arguments) = (launch.settings.clone(), launch.end, launch.charged.arguments.to_string());
     // Forking and opening folders is for a thread that may wait.
     let started = tokio::task::spawn_blocking(move || launch.start()).await;
     let launched = match started {

@@ -27,7 +27,7 @@ pub(super) fn all(
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     async move {
         let ((), output, last_words) =
-            tokio::join!(tell(stdin, arguments), hear(stdout, keep_max), listen(stderr, progress));
+            tokio::join!(tell(stdin, arguments), hear(stdout, keep_max, &progress), listen(stderr, &progress));
         Heard { output, last_words }
     }
 }
@@ -40,8 +40,8 @@ async fn tell(stdin: Option<ChildStdin>, arguments: String) {
     }
 }
 
-async fn hear(stdout: Option<impl AsyncRead + Unpin>, keep_max: usize) -> Captured {
-    let mut capture = Capture::new(keep_max);
+async fn hear(stdout: Option<impl AsyncRead + Unpin>, keep_max: usize, keeps: &Sink) -> Captured {
+    let mut capture = Capture::new(keep_max, keeps.redactor().clone());
     if let Some(mut stdout) = stdout {
         let mut chunk = vec![0; CHUNK_BYTES];
         while let Ok(length @ 1..) = stdout.read(&mut chunk).await {
@@ -51,14 +51,16 @@ async fn hear(stdout: Option<impl AsyncRead + Unpin>, keep_max: usize) -> Captur
     capture.finish()
 }
 
-async fn listen(stderr: Option<impl AsyncRead + Unpin>, progress: Sink) -> String {
+async fn listen(stderr: Option<impl AsyncRead + Unpin>, progress: &Sink) -> String {
+    let redactor = progress.redactor().clone();
+    let last_max = LAST_WORDS_BYTES + redactor.reach();
     let (mut line, mut last, mut left) = (Vec::new(), Vec::new(), PROGRESS_BYTES_MAX);
     let Some(mut stderr) = stderr else { return String::new() };
     let mut chunk = vec![0; LINE_BYTES_MAX];
     while let Ok(length @ 1..) = stderr.read(&mut chunk).await {
         let said = &chunk[..length];
         last.extend_from_slice(said);
-        last.drain(..last.len().saturating_sub(LAST_WORDS_BYTES));
+        last.drain(..last.len().saturating_sub(last_max));
         for part in said.split_inclusive(|byte| *byte == b'\n') {
             if left == 0 {
                 break;
@@ -66,12 +68,19 @@ async fn listen(stderr: Option<impl AsyncRead + Unpin>, progress: Sink) -> Strin
             line.extend_from_slice(part);
             if part.ends_with(b"\n") || line.len() >= LINE_BYTES_MAX {
                 left = left.saturating_sub(line.len());
-                speak(&mut line, &progress);
+                // A secret that was cut in two would be known by neither half.
+                let open = if part.ends_with(b"\n") { line.len() } else { redactor.open_end(&line) };
+                let rest = line.split_off(open);
+                speak(&mut line, progress);
+                line = rest;
             }
         }
     }
-    speak(&mut line, &progress);
-    String::from_utf8_lossy(&last).trim_start_matches('\u{fffd}').to_owned()
+    speak(&mut line, progress);
+    let mut last = String::from_utf8_lossy(&last).trim_start_matches('\u{fffd}').to_owned();
+    redactor.text(&mut last);
+    last.drain(..last.ceil_char_boundary(last.len().saturating_sub(LAST_WORDS_BYTES)));
+    last
 }
 
 fn speak(line: &mut Vec<u8>, progress: &Sink) {

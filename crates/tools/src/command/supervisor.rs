@@ -23,9 +23,9 @@ pub(super) const ENDED: i32 = 1;
 pub(super) const TOO_MANY: i32 = 2;
 pub(super) const NOT_STARTED: i32 = 3;
 
-/// Between two counts. A machine forks some ten thousand times a second: what a bomb can grow to
-/// before it is seen follows from this, and so does how long its end takes.
-const LOOK_MS: libc::c_int = 20;
+/// Between two counts of a call's processes. A machine forks some ten thousand times a second: what a
+/// bomb can grow to before it is seen follows from this, and so does how long its end takes.
+pub(super) const LOOK_MS: libc::c_int = 20;
 /// Above whatever has no right to more: a bomb must not keep its own end waiting. Neither of the two
 /// computes for longer than it takes to read some lists. Children do not inherit it.
 const REAL_TIME: libc::sched_param = libc::sched_param { sched_priority: 1 };
@@ -44,6 +44,8 @@ pub(super) struct Plan {
     /// walls keep it out of /proc.
     pub proc: bool,
     pub processes_max: u64,
+    /// Between two counts.
+    pub look_ms: libc::c_int,
 }
 
 /// Its ends of the two pipes.
@@ -219,7 +221,7 @@ unsafe fn watch(command: libc::pid_t, plan: Plan, bell: RawFd, descent: &mut Des
         let poll = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let mut waits = [poll(orders), poll(bell)];
         // SAFETY: two structures on this stack.
-        unsafe { libc::poll(waits.as_mut_ptr(), 2, LOOK_MS) };
+        unsafe { libc::poll(waits.as_mut_ptr(), 2, plan.look_ms) };
         if waits[0].revents & ready != 0 {
             let mut order = 0u8;
             // SAFETY: one byte on this stack.
@@ -238,7 +240,7 @@ unsafe fn watch(command: libc::pid_t, plan: Plan, bell: RawFd, descent: &mut Des
         }
         // By the clock, since a bomb rings the bell all the time.
         let now_ms = clock_ms();
-        if now_ms.wrapping_sub(looked_ms) >= i64::from(LOOK_MS) {
+        if now_ms.wrapping_sub(looked_ms) >= i64::from(plan.look_ms) {
             looked_ms = now_ms;
             if descent.more_than(plan.processes_max) {
                 return TOO_MANY;

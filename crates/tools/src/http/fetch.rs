@@ -8,6 +8,7 @@ use instar_core::decide::Effect;
 use reqwest::header::{CONTENT_TYPE, LOCATION};
 use reqwest::{Response, Url};
 use serde_json::json;
+use std::sync::Arc;
 
 pub(crate) async fn fetch(clients: &Clients, call: &Invocation, flight: &Flight, body_max: u64) -> Outcome {
     let text = call.arguments["url"].as_str().unwrap_or_default();
@@ -50,7 +51,7 @@ async fn answer(response: Response, url: Url, call: &Invocation, body_max: u64) 
     let (status, error) = verdict(response.status(), Effect::ReadOnly);
     let number = response.status().as_u16();
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_owned);
-    match read(response, call.tool.spec().max_output_bytes, body_max).await {
+    match read(response, call.tool.spec().max_output_bytes, body_max, Arc::default()).await {
         Ok(body) => {
             let page = json!({
                 "status": number, "url": url.as_str(), "content_type": kind, "body": body.output.into_json(),

@@ -17,11 +17,18 @@ use crate::outcome::{Failure, Outcome, code};
 use futures::StreamExt;
 use instar_core::decide::Effect;
 use instar_core::rune::payload::ResultStatus;
+use instar_core::secret::Redactor;
 use reqwest::{Response, StatusCode};
+use std::sync::Arc;
 
 /// Reads a body within both limits: what is kept, and what is looked at before reading is given up.
-async fn read(response: Response, keep_max: usize, body_max: u64) -> Result<Captured, reqwest::Error> {
-    let mut capture = Capture::new(keep_max);
+async fn read(
+    response: Response,
+    keep_max: usize,
+    body_max: u64,
+    redactor: Arc<Redactor>,
+) -> Result<Captured, reqwest::Error> {
+    let mut capture = Capture::new(keep_max, redactor);
     let mut body = response.bytes_stream();
     while let Some(chunk) = body.next().await {
         capture.push(&chunk?);

@@ -2,15 +2,13 @@
 
 use super::{Clients, blocked_outcome, lost, read, unanswered, verdict};
 use crate::egress::{Blocked, Rule};
-use crate::outcome::{Failure, Outcome, Output, code};
+use crate::inject::Charged;
+use crate::outcome::Outcome;
 use crate::runner::{Flight, Invocation};
-use crate::secret::{self, Secret, Secrets};
 use crate::spec::Method;
 use crate::tool::Origin;
-use instar_core::rune::payload::ResultStatus;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use std::str::FromStr;
 
 /// Says which attempt of a call this is.
 const ATTEMPT: &str = "instar-attempt";
@@ -19,29 +17,20 @@ const TRACEPARENT: &str = "traceparent";
 
 pub(crate) async fn call(
     clients: &Clients,
-    secrets: &Secrets,
+    charged: Charged,
     call: &Invocation,
     flight: &Flight,
     body_max: u64,
 ) -> Outcome {
-    let (headers, used) = match headers(call, secrets) {
-        Ok(found) => found,
-        Err(failure) => return Outcome::failed(ResultStatus::Error, failure),
-    };
-    let outcome = send(clients, call, headers, flight, body_max).await;
-    scrubbed(outcome, &used)
-}
-
-async fn send(clients: &Clients, call: &Invocation, headers: HeaderMap, flight: &Flight, body_max: u64) -> Outcome {
     let spec = call.tool.spec();
-    let (effect, text) = (spec.effect(), spec.url.as_deref().unwrap_or_default());
+    let (effect, redactor) = (spec.effect(), charged.redactor.clone());
     let guarded = call.tool.origin() == Origin::Api;
     let client = match (guarded, effect.repeatable()) {
         (true, _) => &clients.guarded,
         (false, true) => &clients.kept,
         (false, false) => &clients.fresh,
     };
-    let url = if guarded { clients.policy.check(text) } else { plain(text) };
+    let url = if guarded { clients.policy.check(&charged.url) } else { plain(&charged.url) };
     let mut url = match url {
         Ok(url) => url,
         Err(blocked) => return blocked_outcome(blocked),
@@ -49,11 +38,11 @@ async fn send(clients: &Clients, call: &Invocation, headers: HeaderMap, flight: 
     let method = method(spec.method.unwrap_or_default());
     let asks = method == reqwest::Method::GET;
     if asks {
-        into_query(&call.arguments, &mut url);
+        into_query(&charged.arguments, &mut url);
     }
-    let mut request = client.request(method, url).headers(headers);
+    let mut request = client.request(method, url).headers(charged.headers).headers(own_headers(call));
     if !asks {
-        request = request.header(CONTENT_TYPE, "application/json").body(call.arguments.to_string());
+        request = request.header(CONTENT_TYPE, "application/json").body(charged.arguments.to_string());
     }
     flight.begin();
     let response = match request.send().await {
@@ -61,7 +50,7 @@ async fn send(clients: &Clients, call: &Invocation, headers: HeaderMap, flight: 
         Err(error) => return unanswered(error, effect, guarded),
     };
     let (status, error) = verdict(response.status(), effect);
-    match read(response, spec.max_output_bytes, body_max).await {
+    match read(response, spec.max_output_bytes, body_max, redactor).await {
         Ok(body) => {
             let base = Outcome { error, began: true, ..Outcome::of(status) };
             Outcome { output: body.output, truncated: body.truncated, bytes: body.bytes, digest: body.digest, ..base }
@@ -75,9 +64,8 @@ fn plain(text: &str) -> Result<reqwest::Url, Blocked> {
     reqwest::Url::parse(text).map_err(|_| Blocked { rule: Rule::NotAUrl })
 }
 
-fn headers(call: &Invocation, secrets: &Secrets) -> Result<(HeaderMap, Vec<Secret>), Failure> {
+fn own_headers(call: &Invocation) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    let mut used = Vec::new();
     let own = [
         (IDEMPOTENCY_KEY, Some(call.call_id.to_string())),
         (ATTEMPT, Some(call.attempt.to_string())),
@@ -88,22 +76,7 @@ fn headers(call: &Invocation, secrets: &Secrets) -> Result<(HeaderMap, Vec<Secre
             headers.insert(HeaderName::from_static(name), value);
         }
     }
-    for (name, value) in &call.tool.spec().headers {
-        let (value, secret) = secrets.resolve(value).map_err(|missing| {
-            Failure::new(code::SECRET_MISSING, format!("the secret {missing} of header {name} is not there"))
-        })?;
-        let sensitive = secret.is_some();
-        used.extend(secret);
-        // A secret's value is nobody's to see, so the error does not hold it.
-        let mut value = HeaderValue::from_str(&value).map_err(|_| {
-            Failure::new(code::SECRET_MISSING, format!("header {name} has a value that cannot be sent"))
-        })?;
-        value.set_sensitive(sensitive);
-        let name = HeaderName::from_str(name)
-            .map_err(|_| Failure::new(code::INTERNAL, format!("{name} is not a header name")))?;
-        headers.insert(name, value);
-    }
-    Ok((headers, used))
+    headers
 }
 
 fn into_query(arguments: &Value, url: &mut reqwest::Url) {
@@ -124,42 +97,5 @@ const fn method(method: Method) -> reqwest::Method {
         Method::Put => reqwest::Method::PUT,
         Method::Patch => reqwest::Method::PATCH,
         Method::Delete => reqwest::Method::DELETE,
-    }
-}
-
-fn scrubbed(mut outcome: Outcome, used: &[Secret]) -> Outcome {
-    if used.is_empty() {
-        return outcome;
-    }
-    if let Some(error) = &mut outcome.error {
-        secret::scrub(&mut error.message, used);
-    }
-    outcome.output = match outcome.output {
-        Output::Text(mut text) => {
-            secret::scrub(&mut text, used);
-            Output::Text(text)
-        }
-        Output::Json(mut value) => {
-            scrub_json(&mut value, used);
-            Output::Json(value)
-        }
-        Output::Nothing => Output::Nothing,
-    };
-    outcome
-}
-
-fn scrub_json(value: &mut Value, used: &[Secret]) {
-    match value {
-        Value::String(text) => secret::scrub(text, used),
-        Value::Array(items) => items.iter_mut().for_each(|item| scrub_json(item, used)),
-        Value::Object(fields) => {
-            let old = std::mem::take(fields);
-            for (mut name, mut item) in old {
-                secret::scrub(&mut name, used);
-                scrub_json(&mut item, used);
-                fields.insert(name, item);
-            }
-        }
-        _ => {}
     }
 }

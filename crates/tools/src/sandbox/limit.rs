@@ -26,6 +26,11 @@ pub(super) fn limits(limits: &Limits, user: Option<u32>, time: Duration) -> Vec<
     ]
 }
 
+/// Of a program that runs for weeks and shares nothing but its machine with calls.
+pub(super) fn lasting() -> Vec<Limit> {
+    vec![(libc::RLIMIT_CORE as libc::c_int, 0)]
+}
+
 /// What the user runs already. The kernel does not limit root, so it is not worth counting.
 fn threads_of(user: u32) -> u64 {
     if user == 0 {

@@ -130,6 +130,20 @@ impl Settings {
     }
 }
 
+impl Settings {
+    /// Prepares what stands around a program that outlives calls: no limit that grows with a call's time or
+    /// size, and walls only where there is a room for it.
+    pub(crate) fn lasting_entry(&self, kernel: Kernel, room: Option<&Room<'_>>) -> Result<Entry, Unavailable> {
+        let (mut ruleset, mut filters): (Option<OwnedFd>, _) = (None, Vec::new());
+        if let Some(room) = room {
+            Settings { sandbox: Mode::Required, ..self.clone() }.check(kernel)?;
+            ruleset = Some(landlock::ruleset(self, room).map_err(Unavailable)?);
+            filters = seccomp::filters(room.network, kernel.landlock_abi).map_err(Unavailable)?;
+        }
+        Ok(Entry { ruleset, filters, limits: limit::lasting(), run_as: self.run_as })
+    }
+}
+
 /// What one call may use.
 pub(crate) struct Room<'a> {
     pub scratch: &'a Path,

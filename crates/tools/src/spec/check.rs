@@ -1,7 +1,8 @@
 //! What can be wrong with a spec. All of it is said at once.
 
-use super::{Kind, Spec, Workspace};
+use super::{Kind, Method, Spec, Workspace};
 use crate::builtin::Builtin;
+use crate::native::Native;
 use crate::{canonical, secret, tool};
 use reqwest::header::{HeaderName, HeaderValue};
 use std::str::FromStr;
@@ -60,14 +61,25 @@ pub(super) fn problems(spec: &Spec) -> Vec<Problem> {
     if let Err(message) = tool::compile(spec) {
         found.say("parameters", message);
     }
+    found.range("results bytes", canonical::text(&spec.results).len(), 0, PARAMETERS_BYTES_MAX);
+    let object = spec.results.is_object() && spec.results.get("type").is_none_or(|kind| kind == "object");
+    if !spec.results.is_null() && !object {
+        found.say("results", "must be a JSON Schema that describes an object: {\"type\": \"object\", …}");
+    }
     match spec.kind {
         Kind::Builtin if Builtin::named(&spec.name).is_none() => {
             found.say("name", format!("is no built-in tool; there are {}", Builtin::names().join(", ")));
         }
-        Kind::Builtin => {}
+        Kind::Native if Native::named(&spec.name).is_none() => {
+            found.say("name", format!("is no native tool; there are {}", Native::names().join(", ")));
+        }
+        Kind::Builtin | Kind::Native => {}
         Kind::Http => http(spec, &mut found),
         Kind::Command => command(spec, &mut found),
+        Kind::Mcp if spec.mcp.is_none() => found.say("kind", "mcp tools come from [[mcp_servers]]"),
+        Kind::Mcp => {}
     }
+    secrets(spec, &mut found);
     strangers(spec, &mut found);
     found.0
 }
@@ -107,9 +119,35 @@ fn http(spec: &Spec, found: &mut Found) {
         if HeaderValue::from_str(value).is_err() {
             found.say(&field, "has a value that cannot be sent");
         }
-        if let Err(message) = secret::reference(value) {
-            found.say(&field, message);
+    }
+    if !spec.body.is_empty() && spec.method == Some(Method::Get) {
+        found.say("body", "is not sent by GET: put it into the url or a header");
+    }
+}
+
+/// Where secrets are put, and by whom.
+fn secrets(spec: &Spec, found: &mut Found) {
+    for (field, value) in spec.referring() {
+        match secret::references(value) {
+            Err(message) => found.say(field, message),
+            Ok(references) if field == "url" => {
+                // Whoever chose the host would be told the secret by its own name server.
+                let path = value.find("://").and_then(|at| Some(at + 3 + value[at + 3..].find(['/', '?'])?));
+                if references.iter().any(|reference| path.is_none_or(|path| reference.start <= path)) {
+                    found.say(field, "must not have a secret in its host; path and query may");
+                }
+            }
+            Ok(_) => {}
         }
+    }
+    let properties = spec.parameters.get("properties");
+    for name in &spec.secret_arguments {
+        if properties.and_then(|properties| properties.get(name)).is_none() {
+            found.say("secret_arguments", format!("{name:?} is no property of parameters"));
+        }
+    }
+    if !spec.secret_arguments.is_empty() && !matches!(spec.kind, Kind::Http | Kind::Command) {
+        found.say("secret_arguments", "is only for kinds http and command");
     }
 }
 
@@ -121,13 +159,16 @@ fn command(spec: &Spec, found: &mut Found) {
         found.say("command", "must not contain NUL");
     }
     found.range("command bytes", spec.command.iter().map(String::len).sum(), 0, ARGV_BYTES_MAX);
-    for name in &spec.env {
+    for name in spec.env.iter().chain(spec.environment.keys()) {
         let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if name.is_empty() || !plain || name.as_bytes()[0].is_ascii_digit() {
             found.say("env", format!("{name:?} is not a variable's name"));
         } else if name.starts_with("LD_") || name.starts_with("INSTAR_") {
             found.say("env", format!("{name} may not be passed on"));
         }
+    }
+    if spec.environment.values().any(|value| value.contains('\0')) {
+        found.say("environment", "must not contain NUL");
     }
 }
 
@@ -138,13 +179,20 @@ fn strangers(spec: &Spec, found: &mut Found) {
         ("url", Kind::Http, spec.url.is_some()),
         ("headers", Kind::Http, !spec.headers.is_empty()),
         ("command", Kind::Command, !spec.command.is_empty()),
+        ("body", Kind::Http, !spec.body.is_empty()),
         ("env", Kind::Command, !spec.env.is_empty()),
+        ("environment", Kind::Command, !spec.environment.is_empty()),
         ("network", Kind::Command, spec.network),
         ("workspace", Kind::Command, spec.workspace != Workspace::None),
+        ("mcp", Kind::Mcp, spec.mcp.is_some()),
     ];
     for (field, kind, given) in fields {
         if given && kind != spec.kind {
-            let kind = if kind == Kind::Http { "http" } else { "command" };
+            let kind = match kind {
+                Kind::Http => "http",
+                Kind::Mcp => "mcp",
+                _ => "command",
+            };
             found.say(field, format!("is only for kind {kind}"));
         }
     }

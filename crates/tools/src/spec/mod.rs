@@ -10,13 +10,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use check::Problem;
+pub use instar_core::context::SnapshotKey;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Builtin,
+    /// Acts on the store; run by the tool-runner itself.
+    Native,
     Http,
     Command,
+    /// Of an MCP server of the operator's configuration; nobody writes such a spec by hand.
+    Mcp,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,13 +45,15 @@ pub enum Workspace {
     Write,
 }
 
-/// Which earlier results a new one replaces when a context is compacted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SnapshotKey {
-    #[serde(rename = "name")]
-    Name,
-    #[serde(rename = "name+arguments")]
-    NameAndArguments,
+/// What a tool is at its MCP server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Remote {
+    pub server: String,
+    /// As the server calls it; the tool's own name can be another.
+    pub tool: String,
+    /// Of the definition as the server gave it: a server that gives another one is not asked.
+    pub hash: String,
 }
 
 /// Fields at their default stay out of the text, so that a field added later does not change the
@@ -61,6 +68,10 @@ pub struct Spec {
     /// JSON Schema of the arguments; null takes the built-in's own, or no arguments at all.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub parameters: Value,
+    /// JSON Schema of the answer, an object; its properties are the results that a mission's step can keep. Null:
+    /// the answer has one result, the whole of it.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub results: Value,
     #[serde(default = "yes")]
     pub side_effects: bool,
     /// The same idempotency key has one effect, however often it is sent.
@@ -85,9 +96,16 @@ pub struct Spec {
     pub method: Option<Method>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// A value may end in `secret://name`, which is looked up when the call is made.
+    /// Here, in the URL's path or query, in `body` and in `environment` a value may contain references such
+    /// as `secret://account/token`, which are looked up when the call is made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
+    /// Fields that are added to the body; the model neither sees nor sets them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub body: BTreeMap<String, String>,
+    /// Arguments, texts by their names, that the model may give as `secret://account/FIELD`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secret_arguments: Vec<String>,
 
     /// command: the argument vector. No shell reads it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -95,11 +113,18 @@ pub struct Spec {
     /// Names of variables that the command gets from the runner's environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env: Vec<String>,
+    /// Further variables, with their values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
     /// Whether the command may open internet sockets.
     #[serde(default, skip_serializing_if = "no")]
     pub network: bool,
     #[serde(default, skip_serializing_if = "is_default")]
     pub workspace: Workspace,
+
+    /// mcp: where it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mcp: Option<Remote>,
 }
 
 const fn yes() -> bool {
@@ -126,6 +151,7 @@ impl Spec {
             description: String::new(),
             kind,
             parameters: Value::Null,
+            results: Value::Null,
             side_effects: true,
             idempotent: false,
             requires_approval: Approval::Inherit,
@@ -137,11 +163,25 @@ impl Spec {
             method: None,
             url: None,
             headers: BTreeMap::new(),
+            body: BTreeMap::new(),
+            secret_arguments: Vec::new(),
             command: Vec::new(),
             env: Vec::new(),
+            environment: BTreeMap::new(),
             network: false,
             workspace: Workspace::None,
+            mcp: None,
         }
+    }
+
+    /// Values that may contain references, each with its place.
+    pub(crate) fn referring(&self) -> impl Iterator<Item = (String, &str)> {
+        fn of<'a>(field: &'a str, map: &'a BTreeMap<String, String>) -> impl Iterator<Item = (String, &'a str)> {
+            map.iter().map(move |(name, value)| (format!("{field}.{name}"), value.as_str()))
+        }
+        let url = self.url.iter().map(|url| ("url".to_owned(), url.as_str()));
+        let maps = [("headers", &self.headers), ("body", &self.body), ("environment", &self.environment)];
+        url.chain(maps.into_iter().flat_map(|(field, map)| of(field, map)))
     }
 
     pub const fn effect(&self) -> Effect {
@@ -155,7 +195,8 @@ impl Spec {
     /// Tools named `get_…` are snapshots unless their spec says otherwise.
     pub fn snapshot_key(&self) -> Option<SnapshotKey> {
         let last = self.name.rsplit('.').next().unwrap_or_default();
-        self.snapshot_key.or_else(|| last.starts_with("get_").then_some(SnapshotKey::Name))
+        let key = self.snapshot_key.or_else(|| last.starts_with("get_").then_some(SnapshotKey::Name));
+        key.filter(|key| *key != SnapshotKey::None)
     }
 
     pub const fn timeout(&self) -> Duration {
@@ -208,6 +249,7 @@ mod tests {
         assert_eq!(Spec { idempotent: true, ..charge() }.effect(), Effect::Idempotent);
         let get = Spec { name: "bank.get_rate".into(), ..charge() };
         assert_eq!(get.snapshot_key(), Some(SnapshotKey::Name));
+        assert_eq!(Spec { snapshot_key: Some(SnapshotKey::None), ..get }.snapshot_key(), None);
         assert_eq!(serde_json::to_value(SnapshotKey::NameAndArguments).unwrap(), "name+arguments");
     }
 

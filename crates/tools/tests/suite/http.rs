@@ -2,9 +2,10 @@
 
 use crate::kit::{Server, call, code, moved, ok, run, text, tool};
 use instar_core::rune::payload::ResultStatus;
+use instar_core::secret::Secret;
 use instar_testkit::tool::Idempotency;
 use instar_testkit::{Ledger, Tool as Witness};
-use instar_tools::{Invocation, Kind, Method, Output, Runner, Secret, Secrets, Settings, Sink, Spec};
+use instar_tools::{Invocation, Kind, Method, Output, Runner, Secrets, Settings, Sink, Spec};
 use serde_json::json;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -122,7 +123,7 @@ async fn redirects_are_not_followed() {
 #[tokio::test]
 async fn headers_trace_and_query_arrive_and_a_secret_does_not_come_back() {
     let server = Server::with(|request| ok(&json!({"you": request}).to_string())).await;
-    let secrets = Secrets::new(|name| (name == "billing").then(|| Secret::new("canary-7f3a")));
+    let secrets = Secrets::new(|name| (name == "billing").then(|| Secret::new("canary-7f3a"))?);
     let runner = Runner::new(Settings { secrets, ..Settings::default() }).unwrap();
     let headers = [("authorization".to_owned(), "Bearer secret://billing".to_owned())].into();
     let spec = Spec { headers, method: Some(Method::Get), ..http(server.url("/q?a=1")) };

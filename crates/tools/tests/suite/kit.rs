@@ -28,6 +28,7 @@ pub(crate) fn call(tool: Arc<Tool>, arguments: Value) -> Invocation {
         deadline: None,
         workspace: None,
         traceparent: None,
+        account: None,
     }
 }
 

@@ -11,3 +11,4 @@ mod http;
 mod kit;
 mod lifecycle;
 mod registry;
+mod secret;

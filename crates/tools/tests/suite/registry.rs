@@ -1,4 +1,4 @@
-use instar_tools::{Kind, Origin, Refused, Registry, Spec};
+use instar_tools::{Kind, Native, Origin, Refused, Registry, Spec};
 use serde_json::json;
 
 fn http(name: &str) -> Spec {
@@ -20,8 +20,31 @@ fn registry() -> Registry {
 #[test]
 fn the_builtins_are_there_and_only_look() {
     let list: Vec<_> = Registry::with_builtins().list().iter().map(|tool| tool.name().to_owned()).collect();
-    assert_eq!(list, ["echo", "http_fetch", "now", "sleep"]);
-    assert!(Registry::with_builtins().list().iter().all(|tool| !tool.spec().side_effects));
+    let builtins: Vec<_> = list.iter().filter(|name| Native::named(name).is_none()).collect();
+    assert_eq!(builtins, ["echo", "http_fetch", "now", "sleep"]);
+    let tools = Registry::with_builtins().list();
+    assert!(tools.iter().all(|tool| tool.spec().kind == Kind::Native || !tool.spec().side_effects));
+}
+
+#[test]
+fn a_native_tool_is_there_for_those_that_name_it_and_comes_from_no_request() {
+    let registry = registry();
+    for native in Native::ALL {
+        let tool = registry.get(native.name()).unwrap();
+        assert_eq!((tool.spec().kind, tool.spec().effect().repeatable()), (Kind::Native, true), "{native:?}");
+        assert!(registry.look_up(native.name(), &names(&["*"])).is_err(), "{native:?}");
+        // What reports on work is given by the work, to nobody who only names it.
+        let named = registry.look_up(native.name(), &names(&[native.name()]));
+        assert_eq!(named.is_ok(), !native.reports(), "{native:?}");
+        registry.unregister(native.name());
+        assert!(matches!(registry.register(native.spec(), Origin::Api), Err(Refused::Invalid { .. })));
+        registry.register(native.spec(), Origin::Operator).unwrap();
+    }
+    let own = registry.get("search_messages").unwrap();
+    assert!(
+        own.validate(&json!({"query": ""})).is_err() && own.validate(&json!({"query": "x", "limit": 101})).is_err()
+    );
+    assert!(own.validate(&json!({"query": "x", "agent_id": "agt_1"})).is_err(), "who asks is not for the model to say");
 }
 
 #[test]
@@ -92,4 +115,62 @@ fn a_request_may_not_bring_a_command_and_every_problem_is_told() {
     let remote = json!({"type": "object", "properties": {"a": {"$ref": "http://example.com/schema.json"}}});
     let refused = registry.register(Spec { parameters: remote, ..http("r") }, Origin::Api).unwrap_err().to_string();
     assert!(refused.contains("parameters: is not a JSON Schema"), "{refused}");
+}
+
+#[test]
+fn what_a_tool_answers_with_is_declared_as_an_object_and_named_result_by_result() {
+    let registry = registry();
+    let results = json!({"type": "object", "properties": {"receipt": {"type": "string"}}});
+    let spec = Spec { results, ..http("bill") };
+    registry.register(spec, Origin::Operator).unwrap();
+    let face = registry.get("bill").unwrap().face();
+    assert_eq!(face.results.keys().collect::<Vec<_>>(), ["output", "receipt"]);
+    assert!(face.parameters.is_empty() && !face.open);
+    assert!(registry.for_step("bill").is_some() && registry.for_step("send_message").is_none());
+    registry.set_enabled("bill", false).unwrap();
+    assert!(registry.for_step("bill").is_none());
+    let odd = Spec { results: json!({"type": "string"}), ..http("odd") };
+    let problems = odd.problems();
+    assert!(problems.iter().any(|problem| problem.field == "results"), "{problems:?}");
+}
+
+#[test]
+fn what_servers_offer_replaces_what_they_offered_and_takes_nobody_elses_name() {
+    let registry = Registry::with_builtins();
+    registry.register(http("clock.taken"), Origin::Operator).unwrap();
+    registry.expect_servers(["clock".to_owned(), "late".to_owned()]);
+    let offer = |name: &str| {
+        let remote = instar_tools::Remote { server: "clock".into(), tool: name.into(), hash: "h".into() };
+        let spec = Spec { mcp: Some(remote), ..Spec::new(name, Kind::Mcp) };
+        std::sync::Arc::new(instar_tools::Tool::new(spec, Origin::Server).unwrap())
+    };
+    let names = ["clock.now", "clock.taken", "clock_now"];
+    // Made while the registry is asked: it must not be locked then.
+    let refused = registry.set_discovered(
+        [1; 5],
+        names.into_iter().map(|name| {
+            assert!(registry.get("nothing").is_none());
+            offer(name)
+        }),
+    );
+    assert_eq!(refused.len(), 2, "{refused:?}");
+    assert_eq!(registry.edition(), Some([1; 5]));
+    let all = ["clock.*".to_owned()];
+    assert_eq!(
+        registry.allowed(&all).unwrap().iter().map(|t| t.name().to_owned()).collect::<Vec<_>>(),
+        ["clock.now", "clock.taken"]
+    );
+    // A server that was not heard yet may have any tool; one that was has those it has.
+    assert!(registry.allowed(&["late.anything".to_owned()]).is_ok());
+    assert!(registry.allowed(&["clock.anything".to_owned()]).is_err());
+
+    let away = offer("clock.now").standing(Some("it is away".to_owned()));
+    registry.set_discovered([2; 5], [std::sync::Arc::new(away)]);
+    assert_eq!(registry.allowed(&all).unwrap().len(), 1, "what cannot be called is not offered");
+    let unknown = registry.look_up("clock.now", &all).unwrap_err().to_string();
+    assert!(unknown.starts_with("clock.now cannot be called now: it is away; you may call: clock.taken"), "{unknown}");
+    let forged = Spec { mcp: None, ..Spec::new("clock.x", Kind::Mcp) };
+    assert!(registry.register(forged, Origin::Operator).is_err());
+    registry.set_discovered([3; 5], []);
+    assert!(registry.get("clock.now").is_none() && registry.get("clock.taken").is_some());
 }

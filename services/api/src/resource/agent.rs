@@ -1,27 +1,31 @@
 //! Agents: made, listed, started, stopped, ended.
 
+use super::budget;
 use super::command::Command;
 use super::session::known_state;
-use super::{find, wake};
+use super::wait::{Live, agent_waits_for, waiting_for};
+use super::{account, find, wake};
 use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::{Problem, runes_of};
 use crate::server::Catalog;
 use crate::settle::{raise, refuse, settle};
 use crate::shape::{Kind, Shape, Wrong, may, must};
+use crate::state::Api;
 use axum::http::StatusCode;
-use instar_core::coordination::{badge, pair_allowed};
+use instar_core::coordination::{badge, needs_attention, pair_allowed};
 use instar_core::id::{AgentId, SessionId, WorkerId};
 use instar_core::machine::{agent_drive, agent_lifecycle};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::AgentDriveStarted;
 use instar_runtime::flow::{self, NewAgent};
-use instar_store::entity::{agent, session};
+use instar_store::entity::{agent, session, turn};
 use instar_store::{Change, Commit};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use uuid::Uuid;
 
 pub(crate) const PROMPT_BYTES_MAX: usize = 128 * 1024;
 pub(crate) const TOOLS_MAX: usize = 500;
@@ -41,14 +45,23 @@ pub(crate) static AGENT: Shape = Shape {
         must("badge", Kind::Text(40), "Both in one word"),
         may("owner", Kind::Id("wrk"), "The worker that last had it"),
         may("parent_id", Kind::Id("agt"), "The agent that made it"),
+        may("children", Kind::Texts(usize::MAX), "Agents that it made, oldest first; not in lists"),
         must("nudge_count", Kind::Integer, "Nudges since the last message of a person"),
+        must("needs_attention", Kind::Bool, "It rests or stands still until a person looks at it"),
         may("last_error", Kind::Prose(usize::MAX), "Why its drive is errored"),
-        must("usage", Kind::Object, "Tokens so far"),
+        must("usage", Kind::Object, "Tokens, tool calls and turns so far"),
+        may(
+            "waiting_for",
+            Kind::Object,
+            "Of one agent: why it does nothing: message, start, session, timer, place, scheduler, or what its turn waits for",
+        ),
         may("system_prompt", Kind::Prose(PROMPT_BYTES_MAX), "Its instructions"),
         must("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern"),
         must("loop", Kind::Choice(LOOPS), "Whether it goes on by itself"),
         must("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need"),
-        must("budget", Kind::Object, "Its limits"),
+        must("budget", Kind::Object, "Its limits; of each what is used, reserved and remaining"),
+        may("account", Kind::Object, "The account that it claims when a call needs one: {name} or {pool}"),
+        may("holds", Kind::Text(100), "Of one agent: the account that it has now"),
         must("created_at", Kind::Time, "When it was made"),
         must("updated_at", Kind::Time, "When it last changed"),
     ],
@@ -65,6 +78,7 @@ pub(crate) static NEW_AGENT: Shape = Shape {
         may("loop", Kind::Choice(LOOPS), "Whether it goes on by itself; reactive"),
         may("budget", Kind::Budget, "Its limits"),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need; full_access"),
+        may("account", Kind::Any, "The account it claims when a call needs one: a name, or {\"pool\": …}; none"),
     ],
 };
 pub(crate) static TERMINATE: Shape =
@@ -83,12 +97,23 @@ pub(crate) struct Spec {
     #[serde(default)]
     budget: Value,
     approval_mode: Option<String>,
+    account: Option<Value>,
 }
 
 impl Spec {
-    /// Checks names against what there is. `at`: where the agent's fields are in the body.
-    pub(crate) fn bind(self, catalog: &Catalog, at: &str) -> Result<NewAgent, Problem> {
-        let tools = self.tools.unwrap_or_default();
+    /// What it is made of, its names checked against what there is. `at`: where its fields are in the body.
+    pub(crate) async fn settle(mut self, call: &Call, at: &str) -> Result<NewAgent, Problem> {
+        let wanted = self.account.take();
+        let mut new = self.bind(&call.api, at).await?;
+        if let Some(wanted) = account::wanted(call, wanted, at).await? {
+            new.config["account"] = json!(wanted);
+        }
+        Ok(new)
+    }
+
+    async fn bind(self, api: &Api, at: &str) -> Result<NewAgent, Problem> {
+        let (tools, catalog) = (self.tools.unwrap_or_default(), &api.catalog);
+        api.discovered.refresh_for(&tools).await;
         let mut wrong = unknown_model(catalog, &self.model, at);
         wrong.extend(unknown_tools(catalog, &tools, at));
         if !wrong.is_empty() {
@@ -136,6 +161,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "owner": row.owner.map(WorkerId::from),
         "parent_id": row.parent_id.map(AgentId::from),
         "nudge_count": row.nudge_count,
+        "needs_attention": needs_attention(&row.drive, row.nudge_count),
         "last_error": row.last_error,
         "usage": row.usage,
         "system_prompt": config("system_prompt", Value::Null),
@@ -143,6 +169,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "loop": config("loop", json!("reactive")),
         "approval_mode": config("approval_mode", json!("full_access")),
         "budget": config("budget", json!({})),
+        "account": config("account", Value::Null),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
     })
@@ -150,8 +177,12 @@ pub(crate) fn show(row: &agent::Model) -> Value {
 
 pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let id = call.id::<SessionId>("session")?;
-    let new = call.read::<Spec>()?.bind(&call.api.catalog, "")?;
+    let new = call.read::<Spec>()?.settle(&call, "").await?;
     let (_, answer) = settle(&call, find::session, |session| {
+        let wrong = budget::unpriced(&call, &new.model, &new.config["budget"], &session.budget, "");
+        if !wrong.is_empty() {
+            return Err(Problem::invalid(wrong));
+        }
         let mut born = flow::join(&session, new.clone(), call.actor(), call.traceparent.clone())?;
         let answer = born.agent.as_ref().map(show).unwrap_or_default();
         call.keep(&mut born.commit, id, StatusCode::CREATED, &answer);
@@ -180,12 +211,60 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
     if let Some(before) = page.before {
         query = query.filter(agent::Column::Id.lt(before));
     }
-    let rows = query.order_by_desc(agent::Column::Id).limit(page.rows()).all(call.api.db()).await?;
-    Ok(Reply::ok(page.answer(rows, |row| row.id, |row| show(&row))))
+    let rows = query
+        .order_by_desc(agent::Column::Id)
+        .limit(page.rows())
+        .select_also(session::Entity)
+        .all(call.api.db())
+        .await?;
+    let agents: Vec<agent::Model> = rows.iter().map(|(row, _)| row.clone()).collect();
+    let (limits, now) = (budget::of_agents(&call, &agents).await?, chrono::Utc::now());
+    let with_limits = |(row, session): (agent::Model, Option<session::Model>)| {
+        let mut shown = show(&row);
+        let own: Vec<_> = limits.iter().filter(|limit| limit.scope_id == row.id).cloned().collect();
+        if let Some(session) = session {
+            budget::add_state(&mut shown, &own, &session, now);
+        }
+        shown
+    };
+    Ok(Reply::ok(page.answer(rows, |(row, _)| row.id, with_limits)))
 }
 
 pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
-    Ok(Reply::ok(show(&find::agent(&call).await?.0)))
+    let (row, session, limits) = budget::of_agent(&call).await?;
+    let mut shown = show(&row);
+    budget::add_state(&mut shown, &limits, &session, chrono::Utc::now());
+    let children = agent::Entity::find().filter(agent::Column::ParentId.eq(row.id)).order_by_asc(agent::Column::Id);
+    let children: Vec<Uuid> = children.select_only().column(agent::Column::Id).into_tuple().all(call.api.db()).await?;
+    shown["children"] = json!(children.into_iter().map(AgentId::from).collect::<Vec<_>>());
+    let held = call.api.store().account_of(AgentId::from(row.id)).await?;
+    shown["holds"] = json!(held.map(|account| account.name));
+    shown["waiting_for"] = waiting(&call, &row, &session).await?.into();
+    Ok(Reply::ok(shown))
+}
+
+/// Why it does nothing, if it could.
+async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> Result<Option<Value>, Problem> {
+    let (db, id) = (call.api.db(), AgentId::from(row.id));
+    let live = turn::Entity::find()
+        .filter(turn::Column::SessionId.eq(row.session_id))
+        .filter(turn::Column::AgentId.eq(row.id))
+        .filter(turn::Column::EndedAt.is_null())
+        .order_by_asc(turn::Column::Id)
+        .one(db)
+        .await?;
+    let budgets = call.api.store().budgets(&flow::payers(row)).await?;
+    let live = match live {
+        Some(turn) => {
+            let calls = call.api.store().calls_of(turn.id.into()).await?;
+            let waiting = waiting_for(session, row, &turn, &calls, None, &budgets);
+            Some(Live { id: turn.id.into(), waiting })
+        }
+        None => None,
+    };
+    let letters = live.is_none() && !call.api.store().waiting(id).await?.is_empty();
+    let pause = chrono::Duration::from_std(call.api.context.config.scheduler.nudge_pause()).unwrap_or_default();
+    Ok(agent_waits_for(session, row, live, letters, pause, &budgets))
 }
 
 /// Built here rather than from the cascades: it has none, and must see both of the agent's states
@@ -212,6 +291,10 @@ pub(crate) async fn start(call: Arc<Call>) -> Result<Reply, Problem> {
         commit.change(change);
         let told = AgentDriveStarted { reason: Some("start".into()), relaunched_from: before };
         commit.rune(Draft::new(id, &told)?.agent(id));
+        if flow::is_autonomous(&after) {
+            let now = commit.at();
+            flow::nudge_later(&mut commit, &after, after.epoch, now);
+        }
         let answer = show(&after);
         call.keep(&mut commit, session, StatusCode::OK, &answer);
         Ok((commit, (id, answer)))

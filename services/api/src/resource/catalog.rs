@@ -2,7 +2,7 @@
 
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
-use crate::shape::{Kind, Shape, Wrong, must};
+use crate::shape::{Kind, Shape, Wrong, may, must};
 use axum::http::StatusCode;
 use instar_tools::{Origin, Refused, Spec, Tool};
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ pub(crate) static TOOL: Shape = Shape {
     fields: &[
         must("name", Kind::Text(200), "What agents call it"),
         must("description", Kind::Prose(usize::MAX), "What the model reads"),
-        must("kind", Kind::Text(40), "builtin, http or command"),
+        must("kind", Kind::Text(40), "builtin, native, http, command or mcp"),
         must("parameters", Kind::Object, "JSON Schema of its arguments"),
         must("side_effects", Kind::Bool, "Whether it changes anything"),
         must("idempotent", Kind::Bool, "Whether the same key has one effect"),
@@ -21,33 +21,53 @@ pub(crate) static TOOL: Shape = Shape {
         must("timeout_ms", Kind::Integer, "How long an attempt may take"),
         must("max_output_bytes", Kind::Integer, "How much of its output is kept"),
         must("enabled", Kind::Bool, "Whether it may be called"),
-        must("origin", Kind::Text(40), "operator or api"),
+        must("origin", Kind::Text(40), "operator, api or server"),
         must("definition_hash", Kind::Text(64), "Of what it does"),
+        must("available", Kind::Bool, "Whether it can be called now"),
+        may("reason", Kind::Prose(usize::MAX), "Why it cannot be called now"),
+        may("server", Kind::Text(64), "mcp: the server that has it"),
+        may("hash", Kind::Text(64), "mcp: of the accepted definition in the server's words"),
+        may("offered_hash", Kind::Text(64), "mcp: of another definition, which waits to be accepted"),
+        may("offered", Kind::Object, "mcp: that other definition"),
     ],
 };
 pub(crate) static MODEL: Shape =
     Shape { name: "Model", fields: &[must("name", Kind::Text(200), "What agents call it")] };
 
-fn show(tool: &Tool) -> Value {
-    let (spec, offer) = (tool.spec(), tool.offer());
+pub(crate) fn show(tool: &Tool) -> Value {
+    describe(tool.spec(), tool.offer().parameters, tool.origin(), tool.definition_hash())
+}
+
+pub(crate) fn describe(spec: &Spec, parameters: Value, origin: Origin, hash: &str) -> Value {
     json!({
         "name": spec.name,
         "description": spec.description,
         "kind": spec.kind,
-        "parameters": offer.parameters,
+        "parameters": parameters,
         "side_effects": spec.side_effects,
         "idempotent": spec.idempotent,
         "requires_approval": spec.requires_approval,
         "timeout_ms": spec.timeout_ms,
         "max_output_bytes": spec.max_output_bytes,
         "enabled": spec.enabled,
-        "origin": match tool.origin() { Origin::Operator => "operator", Origin::Api => "api" },
-        "definition_hash": tool.definition_hash(),
+        "origin": match origin {
+            Origin::Operator => "operator",
+            Origin::Api => "api",
+            Origin::Server => "server",
+        },
+        "definition_hash": hash,
+        "available": spec.enabled,
+        "reason": (!spec.enabled).then_some("it is switched off"),
+        "server": null,
     })
 }
 
 pub(crate) async fn tools(call: Arc<Call>) -> Result<Reply, Problem> {
-    let data: Vec<Value> = call.api.catalog.tools.list().iter().map(|tool| show(tool)).collect();
+    let own = call.api.catalog.tools.list();
+    let mut data: Vec<Value> = own.iter().filter(|t| t.origin() != Origin::Server).map(|tool| show(tool)).collect();
+    let (rows, servers) = (call.api.store().mcp_tools().await?, call.api.store().mcp_servers().await?);
+    data.extend(rows.iter().filter_map(|row| super::mcp::show_tool(row, &servers)));
+    data.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
     Ok(Reply::ok(json!({"data": data, "next_cursor": null})))
 }
 

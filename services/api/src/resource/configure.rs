@@ -1,14 +1,16 @@
 //! An agent's configuration, changed while it lives. It counts from the next turn on.
 
 use super::agent::{APPROVAL_MODES, PROMPT_BYTES_MAX, TOOLS_MAX, show, unknown_model, unknown_tools};
-use super::find;
+use super::{account, budget};
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
 use crate::settle::settle;
 use crate::shape::{Kind, Shape, may};
+use instar_core::budget::Limits;
 use instar_core::id::{AgentId, SessionId};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::ConfigUpdated;
+use instar_runtime::flow;
 use instar_store::entity::agent;
 use instar_store::{Change, Commit};
 use serde_json::{Value, json};
@@ -22,11 +24,13 @@ pub(crate) static CONFIGURE: Shape = Shape {
         may("system_prompt", Kind::Prose(PROMPT_BYTES_MAX), "Its instructions"),
         may("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern"),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need"),
+        may("account", Kind::Any, "The account it claims when a call next needs one: a name, or {\"pool\": …}"),
+        may("budget", Kind::Budget, "Limits that replace those of the same name"),
     ],
 };
 
 pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
-    let changes: serde_json::Map<String, Value> =
+    let mut changes: serde_json::Map<String, Value> =
         call.body.iter().filter(|(_, value)| !value.is_null()).map(|(k, v)| (k.clone(), v.clone())).collect();
     if changes.is_empty() {
         let known = CONFIGURE.fields.iter().map(|field| field.name).collect::<Vec<_>>().join(", ");
@@ -38,22 +42,37 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
     let mut wrong = model.iter().flat_map(|model| unknown_model(catalog, model, "")).collect::<Vec<_>>();
     if let Some(Value::Array(tools)) = changes.get("tools") {
         let tools: Vec<String> = tools.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        call.api.discovered.refresh_for(&tools).await;
         wrong.extend(unknown_tools(catalog, &tools, ""));
     }
     if !wrong.is_empty() {
         return Err(Problem::invalid(wrong));
     }
-    let (_, answer) = settle(&call, find::agent, |(mut row, _)| {
+    if let Some(wanted) = account::wanted(&call, changes.get("account").cloned(), "").await? {
+        changes.insert("account".into(), json!(wanted));
+    }
+    let limits = Limits::of(changes.get("budget").unwrap_or(&Value::Null));
+    let (_, answer) = settle(&call, budget::of_agent, |(mut row, session, rows)| {
         if matches!(row.lifecycle.as_str(), "terminated" | "failed") {
             return Err(Problem::conflict("ended", format!("the agent is {}: it has ended", row.lifecycle)));
         }
         let id = AgentId::from(row.id);
+        let merged = budget::merged(&row.config["budget"], changes.get("budget"));
+        let thinks_with = model.as_deref().unwrap_or(&row.model);
+        let wrong = budget::unpriced(&call, thinks_with, &merged, &session.budget, "");
+        if !wrong.is_empty() && (model.is_some() || limits.cost.is_some()) {
+            return Err(Problem::invalid(wrong));
+        }
         let mut commit = Commit::new(SessionId::from(row.session_id), call.actor()).traced(call.traceparent.clone());
         let mut change = Change::new(&agent::TABLE, id.uuid()).version(row.version);
-        for field in ["system_prompt", "tools", "approval_mode"] {
+        for field in ["system_prompt", "tools", "approval_mode", "account"] {
             if let (Some(value), Some(config)) = (changes.get(field), row.config.as_object_mut()) {
                 config.insert(field.into(), value.clone());
             }
+        }
+        if let (true, Some(config)) = (changes.contains_key("budget"), row.config.as_object_mut()) {
+            config.insert("budget".into(), merged);
+            flow::limit(&mut commit, id, &limits, &rows);
         }
         change = change.set(agent::Column::Config, row.config.clone());
         if let Some(name) = &name {

@@ -2,8 +2,8 @@
 
 use crate::call::Call;
 use crate::problem::Problem;
-use instar_core::id::{AgentId, CallId, SessionId, TurnId};
-use instar_store::entity::{agent, session, tool_call, turn};
+use instar_core::id::{AgentId, AssetId, CallId, HopId, MissionId, PlanId, SessionId, StepId, TurnId};
+use instar_store::entity::{agent, asset, hop, mission, plan, session, tool_call, tool_step, turn};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect, RelationDef};
 
 pub(crate) async fn session(call: &Call) -> Result<session::Model, Problem> {
@@ -32,6 +32,26 @@ pub(crate) async fn tool_call(call: &Call) -> Result<(tool_call::Model, session:
     with_session::<tool_call::Entity>(call, call.id::<CallId>("tool call")?.uuid(), "tool call").await
 }
 
+pub(crate) async fn mission(call: &Call) -> Result<(mission::Model, session::Model), Problem> {
+    with_session::<mission::Entity>(call, call.id::<MissionId>("mission")?.uuid(), "mission").await
+}
+
+pub(crate) async fn hop(call: &Call) -> Result<(hop::Model, session::Model), Problem> {
+    with_session::<hop::Entity>(call, call.id::<HopId>("hop")?.uuid(), "hop").await
+}
+
+pub(crate) async fn step(call: &Call) -> Result<(tool_step::Model, session::Model), Problem> {
+    with_session::<tool_step::Entity>(call, call.id::<StepId>("tool step")?.uuid(), "tool step").await
+}
+
+pub(crate) async fn asset(call: &Call) -> Result<(asset::Model, session::Model), Problem> {
+    with_session::<asset::Entity>(call, call.id::<AssetId>("asset")?.uuid(), "asset").await
+}
+
+pub(crate) async fn plan(call: &Call) -> Result<(plan::Model, session::Model), Problem> {
+    with_session::<plan::Entity>(call, call.id::<PlanId>("plan")?.uuid(), "plan").await
+}
+
 /// What belongs to a session.
 pub(crate) trait Owned: EntityTrait {
     const SESSION_ID: Self::Column;
@@ -46,7 +66,7 @@ macro_rules! owned {
         }
     )+};
 }
-owned!(agent, turn, tool_call);
+owned!(agent, turn, tool_call, mission, hop, tool_step, asset, plan);
 
 pub(crate) fn to_session<E: Owned>() -> RelationDef {
     E::belongs_to(session::Entity).from(E::SESSION_ID).to(session::Column::Id).into()

@@ -1,16 +1,29 @@
 //! The nouns of the API: per noun what its answer looks like and what can be done with it.
 
+pub(crate) mod account;
 pub(crate) mod agent;
+pub(crate) mod archive;
+pub(crate) mod asset;
+pub(crate) mod broadcast;
+pub(crate) mod budget;
 pub(crate) mod catalog;
 pub(crate) mod command;
 pub(crate) mod configure;
+pub(crate) mod content;
+pub(crate) mod context;
 pub(crate) mod find;
+pub(crate) mod hop;
 pub(crate) mod key;
 pub(crate) mod machine;
+pub(crate) mod mcp;
 pub(crate) mod message;
+pub(crate) mod mission;
+pub(crate) mod plan;
 pub(crate) mod rune;
 pub(crate) mod session;
+pub(crate) mod step;
 pub(crate) mod tool_call;
 pub(crate) mod turn;
+pub(crate) mod voyage;
 pub(crate) mod wait;
 pub(crate) mod wake;

@@ -10,6 +10,7 @@ use chrono::{DateTime, SecondsFormat};
 use instar_core::id::{AgentId, CommandId, RuneId, SessionId, TurnId};
 use instar_core::rune::{Moved, Rune, Visibility};
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 use std::sync::Arc;
 
@@ -46,6 +47,14 @@ pub(crate) static RUNE: Shape = Shape {
         must("moves", Kind::List(&MOVE), "The transitions that it stands for"),
         must("epoch", Kind::Integer, "The fencing epoch it was written under; 0 without one"),
         must("command_id", Kind::Id("cmd"), "What the runes of one commit share"),
+    ],
+};
+
+pub(crate) static SEAL: Shape = Shape {
+    name: "Seal",
+    fields: &[
+        must("seq", Kind::Integer, "The last rune that it covers"),
+        must("hash", Kind::Text(64), "Of the chain up to there"),
     ],
 };
 
@@ -134,15 +143,30 @@ pub(crate) fn seq(name: &str, text: &str) -> Result<i64, Problem> {
     good.ok_or_else(|| Problem::field(name, "must be the number of a rune, or 0 for the beginning"))
 }
 
+fn after(call: &Call) -> Result<i64, Problem> {
+    match (call.asked("after"), call.asked("cursor")) {
+        (Some(text), _) => seq("after", text),
+        (None, Some(text)) => seq("cursor", text),
+        (None, None) => Ok(0),
+    }
+}
+
 pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
     let limit = page::limit(&call)?;
-    let after = match (call.asked("after"), call.asked("cursor")) {
-        (Some(text), _) => seq("after", text)?,
-        (None, Some(text)) => seq("cursor", text)?,
-        (None, None) => 0,
-    };
+    let after = after(&call)?;
     let session = SessionId::from(find::session(&call).await?.id);
-    let runes = call.api.store().runes(session, after, limit).await?;
+    let runes = call.api.hub().runes(session, after, limit).await?;
+    answer(&call, &runes, limit)
+}
+
+/// What was filed away in this namespace.
+pub(crate) async fn catalogue(call: Arc<Call>) -> Result<Reply, Problem> {
+    let (limit, after) = (page::limit(&call)?, after(&call)?);
+    let runes = call.api.store().catalogue(&call.caller.namespace, after, limit).await?;
+    answer(&call, &runes, limit)
+}
+
+fn answer(call: &Call, runes: &[Rune], limit: u64) -> Result<Reply, Problem> {
     // The cursor goes on past what this caller may not read, or it would stop there for ever.
     let full = runes.len() as u64 == limit;
     let next_cursor = runes.last().filter(|_| full).map(|rune| rune.seq.to_string());
@@ -153,4 +177,14 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
         next_cursor: Option<String>,
     }
     Reply::exact(&Answer { data, next_cursor })
+}
+
+/// The chain over the log, as far as it is sealed.
+pub(crate) async fn seals(call: Arc<Call>) -> Result<Reply, Problem> {
+    let (limit, after) = (page::limit(&call)?, after(&call)?);
+    let session = SessionId::from(find::session(&call).await?.id);
+    let seals = call.api.store().seals(session, after, limit).await?;
+    let next_cursor = seals.last().filter(|_| seals.len() as u64 == limit).map(|seal| seal.seq.to_string());
+    let data: Vec<_> = seals.iter().map(|seal| json!({"seq": seal.seq, "hash": seal.hash.to_hex()})).collect();
+    Ok(Reply::ok(json!({"data": data, "next_cursor": next_cursor})))
 }

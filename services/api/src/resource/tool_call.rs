@@ -10,10 +10,11 @@ use crate::settle::{raise, refuse, settle};
 use crate::shape::{Kind, Shape, may, must};
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
-use instar_core::id::{AgentId, CallId, SessionId, TurnId};
+use instar_core::id::{AgentId, CallId, SessionId, StepId, TurnId};
 use instar_core::machine::{Phase, tool_call as machine};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::{ToolApproved, ToolResolved};
+use instar_runtime::hold::Holds;
 use instar_store::entity::{session, tool_call};
 use instar_store::{Change, Commit};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -25,8 +26,9 @@ pub(crate) static TOOL_CALL: Shape = Shape {
     fields: &[
         must("id", Kind::Id("call"), "The call's id"),
         must("session_id", Kind::Id("ses"), "Its session"),
-        must("agent_id", Kind::Id("agt"), "The agent that asked for it"),
+        may("agent_id", Kind::Id("agt"), "The agent that asked for it, or for whose mission it is"),
         may("turn_id", Kind::Id("trn"), "Its turn"),
+        may("step_id", Kind::Id("stp"), "The tool step that it is an attempt of"),
         must("name", Kind::Text(200), "The tool"),
         must("arguments", Kind::Any, "What it is called with"),
         must("digest", Kind::Prose(200), "Of tool, arguments and definition: what an approval is bound to"),
@@ -65,8 +67,9 @@ pub(crate) fn show(row: &tool_call::Model) -> Value {
     json!({
         "id": CallId::from(row.id),
         "session_id": SessionId::from(row.session_id),
-        "agent_id": AgentId::from(row.agent_id),
+        "agent_id": (!row.agent_id.is_nil()).then(|| AgentId::from(row.agent_id)),
         "turn_id": row.turn_id.map(TurnId::from),
+        "step_id": row.step_id.map(StepId::from),
         "name": row.name,
         "arguments": row.arguments,
         "digest": row.digest,
@@ -82,10 +85,20 @@ pub(crate) fn show(row: &tool_call::Model) -> Value {
     })
 }
 
+/// With the time that is left to decide: it stands still while the session is held.
+fn show_in(row: &tool_call::Model, session: &session::Model) -> Value {
+    let held = Holds::of(session).within(row.created_at, Utc::now());
+    let expires_at = row.expires_at.map(|at| at + held).filter(|_| row.ended_at.is_none()).or(row.expires_at);
+    let mut shown = show(row);
+    shown["expires_at"] = json!(expires_at);
+    shown
+}
+
 pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
     let page = Page::of(&call)?;
     let mut query = tool_call::Entity::find()
         .join(sea_orm::JoinType::InnerJoin, find::to_session::<tool_call::Entity>())
+        .select_also(session::Entity)
         .filter(session::Column::Namespace.eq(&*call.caller.namespace));
     if let Some(status) = call.asked("status") {
         known_state(&machine::TABLE, "status", status)?;
@@ -98,6 +111,9 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
     if let Some(turn) = call.filter::<TurnId>("turn")? {
         query = query.filter(tool_call::Column::TurnId.eq(turn.uuid()));
     }
+    if let Some(step) = call.filter::<StepId>("step")? {
+        query = query.filter(tool_call::Column::StepId.eq(step.uuid()));
+    }
     if let Some(session) = call.filter::<SessionId>("session")? {
         query = query.filter(tool_call::Column::SessionId.eq(session.uuid()));
     }
@@ -108,15 +124,17 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
         query = query.filter(tool_call::Column::Id.lt(before));
     }
     let rows = query.order_by_desc(tool_call::Column::Id).limit(page.rows()).all(call.api.db()).await?;
-    Ok(Reply::ok(page.answer(rows, |row| row.id, |row| show(&row))))
+    let shown = |(row, session): (_, Option<_>)| session.map_or_else(|| show(&row), |session| show_in(&row, &session));
+    Ok(Reply::ok(page.answer(rows, |(row, _)| row.id, shown)))
 }
 
 pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
-    Ok(Reply::ok(show(&find::tool_call(&call).await?.0)))
+    let (row, session) = find::tool_call(&call).await?;
+    Ok(Reply::ok(show_in(&row, &session)))
 }
 
 fn place(row: &tool_call::Model, draft: Draft) -> Draft {
-    let draft = draft.agent(AgentId::from(row.agent_id));
+    let draft = if row.agent_id.is_nil() { draft } else { draft.agent(AgentId::from(row.agent_id)) };
     match row.turn_id {
         Some(turn) => draft.turn(TurnId::from(turn)),
         None => draft,

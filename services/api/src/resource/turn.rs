@@ -11,10 +11,11 @@ use crate::shape::{Kind, Shape, may, must};
 use crate::stream::{End, Heard};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::machine::{Phase, turn as machine};
+use instar_runtime::flow;
 use instar_store::entity::{agent, message, session, tool_call, turn};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -52,7 +53,7 @@ pub(crate) static TURN: Shape = Shape {
         may(
             "waiting_for",
             Kind::Object,
-            "What keeps it waiting: session, agent, turn, worker, approval, tool, provider",
+            "What keeps it waiting: session, agent, turn, worker, approval, tool, agents, provider",
         ),
         must("created_at", Kind::Time, "When it was queued"),
         may("ended_at", Kind::Time, "When it ended"),
@@ -88,7 +89,7 @@ pub(crate) fn summary(row: &turn::Model) -> Value {
 }
 
 /// The largest id that was made up to this moment; ids are in order of time.
-fn not_after(at: chrono::DateTime<chrono::Utc>) -> Uuid {
+pub(crate) fn not_after(at: chrono::DateTime<chrono::Utc>) -> Uuid {
     let ms = u64::try_from(at.timestamp_millis()).unwrap_or_default();
     Uuid::from_u64_pair(ms << 16 | 0xffff, u64::MAX)
 }
@@ -119,9 +120,12 @@ async fn shown(call: &Call, turns: &[turn::Model]) -> Result<Vec<Value>, Problem
         inputs.entry(row.turn_id.unwrap_or_default()).or_default().push(shown);
     }
     let (mut agents, mut sessions, mut calls, mut begun) = (HashMap::new(), HashMap::new(), Vec::new(), HashMap::new());
+    let mut budgets = Vec::new();
     if !live.is_empty() {
         let of = |pick: fn(&turn::Model) -> Uuid| live.iter().map(|turn| pick(turn)).collect::<Vec<_>>();
         let rows = agent::Entity::find().filter(agent::Column::Id.is_in(of(|t| t.agent_id))).all(db).await?;
+        let payers: BTreeSet<Uuid> = rows.iter().flat_map(flow::payers).collect();
+        budgets = call.api.store().budgets(&payers.into_iter().collect::<Vec<_>>()).await?;
         agents.extend(rows.into_iter().map(|row| (row.id, row)));
         let rows = session::Entity::find().filter(session::Column::Id.is_in(of(|t| t.session_id))).all(db).await?;
         sessions.extend(rows.into_iter().map(|row| (row.id, row)));
@@ -138,7 +142,9 @@ async fn shown(call: &Call, turns: &[turn::Model]) -> Result<Vec<Value>, Problem
         let waiting = agents.get(&turn.agent_id).zip(sessions.get(&turn.session_id)).and_then(|(agent, session)| {
             let own: Vec<tool_call::Model> = calls.iter().filter(|c| c.turn_id == Some(turn.id)).cloned().collect();
             let busy = begun.get(&turn.agent_id).copied().filter(|id| *id != turn.id);
-            waiting_for(session, agent, turn, &own, busy)
+            let payers = flow::payers(agent);
+            let limits: Vec<_> = budgets.iter().filter(|row| payers.contains(&row.scope_id)).cloned().collect();
+            waiting_for(session, agent, turn, &own, busy, &limits)
         });
         show(turn, inputs.get(&turn.id).cloned().unwrap_or_default(), waiting)
     };

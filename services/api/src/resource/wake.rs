@@ -12,6 +12,10 @@ const WOKEN_MAX: u64 = 1_000;
 pub(crate) async fn session(call: &Call) {
     if let Some(id) = call.session.get() {
         woken(call, Condition::all().add(turn::Column::SessionId.eq(id.uuid()))).await;
+        // Theirs ran out while the session stood still.
+        if let Err(error) = call.api.hub().nudge_session(*id).await {
+            tracing::debug!(%error, "autonomous agents were not told to go on; a sweep will find them");
+        }
     }
 }
 

@@ -9,8 +9,10 @@ use crate::problem::Problem;
 use crate::resource::rune::may_read;
 use crate::state::Api;
 use bytes::Bytes;
+use instar_archive::ArchiveError;
 use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_core::rune::payload::TurnAssistantDelta;
+use instar_runtime::LogError;
 use instar_store::entity::{rune, turn};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use std::collections::{HashMap, VecDeque};
@@ -102,7 +104,16 @@ impl Reader {
     }
 
     async fn catch_up(&mut self) -> Result<(), &'static str> {
-        let runes = self.api.store().runes(self.session, self.cursor, PAGE).await.map_err(|_| "database")?;
+        let runes = match self.api.hub().runes(self.session, self.cursor, PAGE).await {
+            Ok(runes) => runes,
+            // Some are lost: the reader is told, and gets those that are not.
+            Err(LogError::Archive(ArchiveError::Damaged { last, .. })) if last > self.cursor => {
+                self.out += &frame::gap(self.cursor, last + 1, *self.bell.borrow());
+                self.cursor = last;
+                return Ok(());
+            }
+            Err(_) => return Err("the log cannot be read"),
+        };
         if let Some(first) = runes.first().filter(|first| first.seq > self.cursor + 1) {
             self.out += &frame::gap(self.cursor, first.seq, *self.bell.borrow());
         }

@@ -1,6 +1,6 @@
 //! Agents: made, configured, started, stopped, ended.
 
-use crate::kit::{House, on_both, text};
+use crate::kit::{House, on_both, shows, text};
 use anyhow::Result;
 use instar_api::Role;
 use serde_json::json;
@@ -43,7 +43,7 @@ async fn an_agent_is_configured_and_the_log_says_what_changed(house: House) -> R
     for field in ["name", "model", "system_prompt", "tools", "approval_mode"] {
         assert_eq!(after[field], patch[field], "{field}");
     }
-    assert_eq!(house.get(&path).await?.is(200), after);
+    shows(&house.get(&path).await?.is(200), &after);
     let runes = house.get(&format!("/v1/sessions/{session}/runes?after=4")).await?.is(200);
     assert_eq!(
         (&runes["data"][0]["kind"], &runes["data"][0]["payload"]["changes"]),

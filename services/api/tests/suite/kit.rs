@@ -217,7 +217,7 @@ impl House {
     pub(crate) async fn claim(&self, agent: &str, turn: &str) -> Result<WorkerId> {
         let worker = WorkerId::from(Uuid::now_v7());
         let (agent, turn) = (self.agent_row(agent).await?, self.turn_row(turn).await?);
-        self.land(flow::claim(&agent, &turn, &[], worker, chrono::Duration::minutes(5))?).await?;
+        self.land(flow::claim(&agent, &turn, &[], None, worker, chrono::Duration::minutes(5))?).await?;
         Ok(worker)
     }
 
@@ -255,4 +255,13 @@ pub(crate) fn spoken(text: &str) -> Spoken {
 
 pub(crate) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
+}
+
+/// What an action answered is found again; what only a reading of one resource says may come on top.
+pub(crate) fn shows(found: &Value, answered: &Value) {
+    let fields = answered.as_object().expect("an answer is an object");
+    assert!(!fields.is_empty(), "the answer is empty");
+    for (field, value) in fields {
+        assert_eq!(&found[field], value, "{field}");
+    }
 }

@@ -2,11 +2,13 @@
 
 mod access;
 mod agent;
+mod broadcast;
 mod document;
 mod idempotency;
 mod input;
 mod kit;
 mod message;
+mod mission;
 mod rune;
 mod session;
 mod stream;

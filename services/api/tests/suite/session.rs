@@ -1,6 +1,6 @@
 //! Sessions from their making to their close.
 
-use crate::kit::{House, on_both, text};
+use crate::kit::{House, on_both, shows, text};
 use anyhow::Result;
 use serde_json::json;
 
@@ -13,11 +13,16 @@ async fn a_session_is_made_with_its_root_agent_and_found_again(house: House) -> 
     assert_eq!(made["status"], "active");
     assert_eq!((&made["name"], &made["head_seq"]), (&json!("night shift"), &json!(4)));
     let found = house.get(&format!("/v1/sessions/{}", text(&made["id"]))).await?.is(200);
-    for field in ["id", "name", "status", "config", "budget", "root_agent_id", "head_seq", "created_at"] {
+    for field in ["id", "name", "status", "config", "root_agent_id", "head_seq", "created_at"] {
         assert_eq!(found[field], made[field], "{field}");
     }
+    assert_eq!(made["budget"], json!({"max_tokens": 1000}));
+    assert_eq!(
+        (&found["budget"]["max_tokens"], &found["budget"]["remaining"]),
+        (&json!(1000), &json!({"tokens": 1000}))
+    );
     let agent = house.get(&format!("/v1/agents/{}", text(&made["root_agent_id"]))).await?.is(200);
-    assert_eq!(agent, made["root_agent"]);
+    shows(&agent, &made["root_agent"]);
     assert_eq!(
         (&agent["lifecycle"], &agent["drive"], &agent["badge"]),
         (&json!("idle"), &json!("idle"), &json!("idle"))
@@ -58,7 +63,7 @@ async fn a_session_is_paused_resumed_and_closed_and_refuses_what_its_machine_ref
     // Input queues up meanwhile.
     let sent = house.say(&agent, "later").await?;
     let turn = house.get(&format!("/v1/turns/{}", text(&sent["turn_id"]))).await?.is(200);
-    assert_eq!(turn["waiting_for"], json!({"kind": "session", "status": "paused"}));
+    assert_eq!(turn["waiting_for"], json!({"kind": "session", "status": "paused", "act": "resume"}));
     // An empty body, and none at all, are the same.
     assert_eq!(
         house.as_role(instar_api::Role::Operator, "POST", &format!("{path}/resume"), None).await?.is(200)["status"],
@@ -69,7 +74,7 @@ async fn a_session_is_paused_resumed_and_closed_and_refuses_what_its_machine_ref
         .post(&format!("{path}/replenish"), json!({"budget": {"max_tokens": 5}}))
         .await?
         .refuses(409, "budget_replenished");
-    house.post(&format!("{path}/archive"), json!({})).await?.refuses(501, "not");
+    house.post(&format!("{path}/archive"), json!({})).await?.refuses(409, "archive_requested");
     assert_eq!(house.post(&format!("{path}/close"), json!({})).await?.is(200)["status"], "closing");
     house.post(&format!("/v1/agents/{agent}/messages"), json!({"content": "hi"})).await?.refuses(409, "no more input");
     house
@@ -103,7 +108,8 @@ async fn a_suspended_session_is_replenished_with_new_limits(house: House) -> Res
     use instar_core::cascade::Fact;
     use instar_core::machine::session::TABLE;
     use instar_core::rune::Actor;
-    let body = json!({"budget": {"max_tokens": 10, "max_usd": 1}, "root_agent": {"name": "ada", "model": "default"}});
+    let body =
+        json!({"budget": {"max_tokens": 10, "max_tool_calls": 1}, "root_agent": {"name": "ada", "model": "default"}});
     let session = text(&house.post("/v1/sessions", body).await?.is(201)["id"]);
     let id: instar_core::id::SessionId = session.parse()?;
     let act = instar_runtime::Act::new(id, id, &TABLE, "budget_exhausted", Actor::system("test"));
@@ -112,7 +118,10 @@ async fn a_suspended_session_is_replenished_with_new_limits(house: House) -> Res
     house.post(&format!("/v1/agents/{agent}/messages"), json!({"content": "hi"})).await?.refuses(409, "replenish");
     let path = format!("/v1/sessions/{session}/replenish");
     let after = house.keyed(&path, "r1", &json!({"budget": {"max_tokens": 20}})).await?.is(200);
-    assert_eq!((&after["status"], &after["budget"]), (&json!("active"), &json!({"max_tokens": 20, "max_usd": 1})));
+    assert_eq!(
+        (&after["status"], &after["budget"]),
+        (&json!("active"), &json!({"max_tokens": 20, "max_tool_calls": 1}))
+    );
     let again = house.keyed(&path, "r1", &json!({"budget": {"max_tokens": 20}})).await?;
     assert_eq!(again.headers["idempotent-replayed"], "true");
     assert_eq!(again.is(200), after);

@@ -11,8 +11,9 @@ async fn a_turn_says_what_it_waits_for(house: House) -> Result<()> {
     let path = format!("/v1/turns/{turn}");
     let shown = house.get(&path).await?.is(200);
     assert_eq!((&shown["status"], &shown["open_calls"]), (&json!("tool_executing"), &json!(2)));
-    assert_eq!(shown["waiting_for"], json!({"kind": "approval", "call_ids": [calls[0]]}));
-    assert_eq!(shown["usage"], json!({"input_tokens": 3, "output_tokens": 2}));
+    let awaited = json!({"kind": "approval", "call_ids": [calls[0]], "role": "approver", "until": null});
+    assert_eq!(shown["waiting_for"], awaited);
+    assert_eq!(shown["usage"], json!({"input_tokens": 3, "output_tokens": 2, "tool_calls": 2}));
     house.post(&format!("/v1/tool-calls/{}/deny", calls[0]), json!({"reason": "no"})).await?.is(200);
     let shown = house.get(&path).await?.is(200);
     assert_eq!(

@@ -1,6 +1,7 @@
 //! `instar doctor`: what keeps Instar from running here, one line each. It changes nothing.
 
 mod database;
+mod mcp;
 mod nats;
 
 pub(crate) use database::schema;
@@ -9,6 +10,7 @@ use crate::failure::{FAILED, Failure};
 use crate::output::{self, Column, Format};
 use crate::{catalog, folder};
 use clap::{Args, ValueEnum};
+use instar_runtime::Vault;
 use instar_runtime::config::{Config, Role};
 use instar_tools::sandbox::{Kernel, Mode, Settings};
 use serde::Serialize;
@@ -109,6 +111,8 @@ impl Arguments {
                 findings.push(Finding::of("nats", nats::check(&config).await));
                 findings.extend(models(&config));
                 findings.extend(tools(&config));
+                findings.extend(secrets(&config, role));
+                findings.extend(servers(&config, role).await);
                 findings.push(sandbox(&config));
             }
             Err(bad) => {
@@ -141,6 +145,36 @@ fn tools(config: &Config) -> Vec<Finding> {
         Ok(tools) => vec![Finding::new("tools", Verdict::Ok, format!("{} registered", tools.list().len()))],
         Err(problems) => problems.into_iter().map(|problem| Finding::new("tools", Verdict::Fail, problem)).collect(),
     }
+}
+
+/// Of interest to those that see a secret.
+fn secrets(config: &Config, role: Role) -> Option<Finding> {
+    if !matches!(role, Role::Dev | Role::Api | Role::ToolRunner) {
+        return None;
+    }
+    let none = "no key: accounts come from the configuration only; set secrets.key_env or secrets.key_file";
+    Some(match Vault::load(&config.secrets, |name| std::env::var(name).ok()) {
+        Ok(Some(_)) => Finding::new("secrets", Verdict::Ok, "a key to seal accounts with"),
+        Ok(None) if role == Role::Dev => Finding::new("secrets", Verdict::Ok, "`instar dev` makes a key of its own"),
+        Ok(None) => Finding::new("secrets", Verdict::Warn, none),
+        Err(error) => Finding::new("secrets", Verdict::Fail, error.to_string()),
+    })
+}
+
+/// Each MCP server by itself. Without one its tools are missing, and agents go on.
+async fn servers(config: &Config, role: Role) -> Vec<Finding> {
+    if !matches!(role, Role::Dev | Role::ToolRunner) {
+        return Vec::new();
+    }
+    let found = match mcp::check(config).await {
+        Ok(found) => found,
+        Err(problems) => return problems.into_iter().map(|p| Finding::new("mcp", Verdict::Fail, p)).collect(),
+    };
+    let finding = |(name, outcome): (String, Result<String, String>)| match outcome {
+        Ok(message) => Finding::new(format!("mcp {name}"), Verdict::Ok, message),
+        Err(message) => Finding::new(format!("mcp {name}"), Verdict::Warn, message),
+    };
+    found.into_iter().map(finding).collect()
 }
 
 /// Only command tools need it.

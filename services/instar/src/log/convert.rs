@@ -1,10 +1,9 @@
 //! From a rune as it is served to the one that was written.
 
-use super::hash;
 use instar_client::{Move, Rune as Served};
 use instar_core::id::{Entity, InvalidId};
 use instar_core::machine::By;
-use instar_core::rune::{Actor, Moved, Rune, Visibility};
+use instar_core::rune::{Actor, Hash, Moved, Rune, Visibility};
 
 /// The error names the rune and what it lacks.
 pub(super) fn rune(served: Served) -> Result<Rune, String> {
@@ -35,7 +34,7 @@ fn build(served: Served) -> Result<Rune, String> {
         epoch,
         traceparent: served.traceparent,
         at_us: served.at.timestamp_micros(),
-        hash: hash(&served.hash).ok_or("has a hash that is none")?,
+        hash: Hash::from_hex(&served.hash).ok_or("has a hash that is none")?,
         command_id: command.parse().map_err(bad)?,
     })
 }

@@ -2,12 +2,12 @@
 
 use super::Extent;
 use super::session::changed;
-use crate::cli::json;
+use crate::cli::budget as limits;
 use crate::failure::Failure;
 use crate::output::{self, Column, Format, short};
 use clap::Subcommand;
 use instar_client::{Agent, Client, NewAgent, Query};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
@@ -28,11 +28,17 @@ pub(crate) enum Verb {
         tools: Vec<String>,
         #[arg(long = "loop", value_parser = ["reactive", "autonomous"])]
         drive_loop: Option<String>,
-        /// A JSON object of limits
-        #[arg(long, value_parser = json)]
+        /// Limits: max_tokens=100000,max_cost=2.50 (also max_tool_calls, max_wall_time_ms, on_budget), or a JSON object
+        #[arg(long, value_parser = limits)]
         budget: Option<Value>,
         #[arg(long, value_parser = ["full_access", "auto", "read_only"])]
         approval_mode: Option<String>,
+        /// The account that it claims when a call needs one
+        #[arg(long)]
+        account: Option<String>,
+        /// Any account of this pool instead
+        #[arg(long, conflicts_with = "account")]
+        account_pool: Option<String>,
     },
     /// List agents
     List {
@@ -55,6 +61,13 @@ pub(crate) enum Verb {
     Stop { agent: String },
     /// Keep it from work until it is started
     Hold { agent: String },
+    /// Set or raise its limits; one that they had stopped is started again by start
+    Budget {
+        agent: String,
+        /// Limits: max_tokens=100000,max_cost=2.50 (also max_tool_calls, max_wall_time_ms, on_budget), or a JSON object
+        #[arg(value_parser = limits)]
+        budget: Value,
+    },
     /// End it for good
     Terminate {
         agent: String,
@@ -70,14 +83,30 @@ const COLUMNS: &[Column<Agent>] = &[
     ("MODEL", |a| a.model.clone()),
     ("LIFECYCLE", |a| a.lifecycle.clone()),
     ("DRIVE", |a| a.drive.clone()),
+    ("ATTENTION", |a| if a.needs_attention { "yes".into() } else { String::new() }),
+    ("PARENT", |a| a.parent_id.clone().unwrap_or_default()),
     ("LAST ERROR", |a| short(a.last_error.as_deref().unwrap_or_default(), 50)),
 ];
 
 impl Verb {
     pub(crate) async fn run(self, client: &Client, format: Format) -> Result<(), Failure> {
         let done = match self {
-            Verb::Create { session, name, model, role, system_prompt, tools, drive_loop, budget, approval_mode } => {
-                let new = NewAgent { name, role, model, system_prompt, tools, drive_loop, budget, approval_mode };
+            Verb::Create {
+                session,
+                name,
+                model,
+                role,
+                system_prompt,
+                tools,
+                drive_loop,
+                budget,
+                approval_mode,
+                account,
+                account_pool,
+            } => {
+                let account = account_pool.map(|pool| json!({"pool": pool})).or(account.map(Value::String));
+                let new =
+                    NewAgent { name, role, model, system_prompt, tools, drive_loop, budget, approval_mode, account };
                 client.create_agent(&session, &new).await?
             }
             Verb::List { session, lifecycle, drive, extent } => {
@@ -89,6 +118,9 @@ impl Verb {
             Verb::Start { agent } => client.start_agent(&agent).await?,
             Verb::Stop { agent } => client.stop_agent(&agent).await?,
             Verb::Hold { agent } => client.hold_agent(&agent).await?,
+            Verb::Budget { agent, budget } => {
+                client.configure_agent(&agent, &serde_json::json!({"budget": budget})).await?
+            }
             Verb::Terminate { agent, force } => client.terminate_agent(&agent, force).await?,
         };
         Ok(changed(format, &done, COLUMNS)?)

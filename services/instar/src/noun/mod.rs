@@ -1,8 +1,14 @@
 //! `instar <noun> <verb>`: one file per noun, each a list of verbs and what they ask of the API.
 
+pub(crate) mod account;
 pub(crate) mod agent;
+pub(crate) mod asset;
 pub(crate) mod catalog;
+pub(crate) mod hop;
+pub(crate) mod mission;
+pub(crate) mod plan;
 pub(crate) mod session;
+pub(crate) mod step;
 pub(crate) mod tool;
 pub(crate) mod turn;
 

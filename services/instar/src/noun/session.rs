@@ -1,7 +1,7 @@
 //! `instar session …`
 
 use super::Extent;
-use crate::cli::json;
+use crate::cli::{budget as limits, json};
 use crate::failure::Failure;
 use crate::output::{self, Column, Format, time};
 use clap::{Subcommand, ValueEnum};
@@ -17,8 +17,8 @@ pub(crate) enum Verb {
         /// A JSON object
         #[arg(long, value_parser = json)]
         config: Option<Value>,
-        /// A JSON object of limits
-        #[arg(long, value_parser = json)]
+        /// Limits: max_tokens=100000,max_cost=2.50 (also max_tool_calls, max_wall_time_ms, on_budget), or a JSON object
+        #[arg(long, value_parser = limits)]
         budget: Option<Value>,
         /// Its first agent, a JSON object with name and model
         #[arg(long, value_parser = json)]
@@ -45,8 +45,8 @@ pub(crate) enum Verb {
     /// Raise the limits of a suspended session
     Replenish {
         session: String,
-        /// A JSON object of limits
-        #[arg(long, value_parser = json)]
+        /// Limits: max_tokens=100000,max_cost=2.50 (also max_tool_calls, max_wall_time_ms, on_budget), or a JSON object
+        #[arg(long, value_parser = limits)]
         budget: Value,
     },
     /// Go on after too many errors

@@ -6,13 +6,22 @@ use crate::cli::json;
 use crate::failure::Failure;
 use crate::output::{self, Column, Format, short, time};
 use clap::{Subcommand, ValueEnum};
-use instar_client::{Client, Query, Resolution, Tool, ToolCall};
+use instar_client::{Client, McpServer, Query, Resolution, Tool, ToolCall};
 use serde_json::Value;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// List tools
     List,
+    /// List MCP servers, as each tool-runner sees them
+    Servers,
+    /// Accept the definitions that an MCP server offers now: of one tool, or of all below a server (clock.*)
+    Accept {
+        tool: String,
+        /// Only if this is the definition that is offered
+        #[arg(long)]
+        hash: Option<String>,
+    },
     /// List calls, such as those that wait: --status awaiting_approval
     Calls {
         #[arg(long)]
@@ -61,7 +70,18 @@ const COLUMNS: &[Column<Tool>] = &[
     ("KIND", |t| t.kind.clone().unwrap_or_default()),
     ("EFFECTS", |t| yes(t.side_effects)),
     ("APPROVAL", |t| t.requires_approval.clone().unwrap_or_default()),
-    ("DESCRIPTION", |t| short(t.description.as_deref().unwrap_or_default(), 60)),
+    ("AVAILABLE", |t| yes(t.available)),
+    // Why not, where that matters more than what for.
+    ("DESCRIPTION", |t| short(t.reason.as_deref().or(t.description.as_deref()).unwrap_or_default(), 60)),
+];
+
+const SERVERS: &[Column<McpServer>] = &[
+    ("NAME", |s| s.name.clone()),
+    ("STATUS", |s| s.status.clone()),
+    ("TOOLS", |s| s.tools.to_string()),
+    ("PROTOCOL", |s| s.protocol.clone().unwrap_or_default()),
+    ("RUNNER", |s| s.runner.clone()),
+    ("ABOUT", |s| short(s.reason.as_deref().or(s.about.as_deref()).unwrap_or_default(), 80)),
 ];
 
 pub(crate) const CALL_COLUMNS: &[Column<ToolCall>] = &[
@@ -81,6 +101,14 @@ impl Verb {
     pub(crate) async fn run(self, client: &Client, format: Format) -> Result<(), Failure> {
         match self {
             Verb::List => output::list(format, &client.tools(&Query::new()).await?.data, COLUMNS)?,
+            Verb::Servers => output::list(format, &client.mcp_servers().await?.data, SERVERS)?,
+            Verb::Accept { tool, hash } => {
+                let accepted = match tool.strip_suffix(".*") {
+                    None => vec![client.accept_tool(&tool, hash.as_deref()).await?],
+                    Some(server) => accept_all(client, server).await?,
+                };
+                output::list(format, &accepted, COLUMNS)?;
+            }
             Verb::Calls { status, session, agent, turn, extent } => {
                 let query = Query::new().maybe("status", status).maybe("session", session);
                 let query = query.maybe("agent", agent).maybe("turn", turn);
@@ -100,4 +128,14 @@ impl Verb {
         }
         Ok(())
     }
+}
+
+/// Each by the hash that was listed, so that nothing is accepted that came later.
+async fn accept_all(client: &Client, server: &str) -> Result<Vec<Tool>, Failure> {
+    let mut accepted = Vec::new();
+    let waiting = |tool: &Tool| tool.server.as_deref() == Some(server) && tool.offered_hash.is_some();
+    for tool in client.tools(&Query::new()).await?.data.iter().filter(|tool| waiting(tool)) {
+        accepted.push(client.accept_tool(&tool.name, tool.offered_hash.as_deref()).await?);
+    }
+    Ok(accepted)
 }

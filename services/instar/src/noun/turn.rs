@@ -22,6 +22,13 @@ pub(crate) enum Verb {
     },
     /// Show a turn
     Get { turn: String },
+    /// Show what the model was sent
+    Context {
+        turn: String,
+        /// Which provider call, from 1; the latest
+        #[arg(long)]
+        iteration: Option<u64>,
+    },
     /// End a turn at its next safe boundary
     Interrupt {
         turn: String,
@@ -54,6 +61,7 @@ impl Verb {
                 output::list(format, &turns, COLUMNS)?;
             }
             Verb::Get { turn } => output::one(format, &client.turn(&turn).await?)?,
+            Verb::Context { turn, iteration } => output::one(format, &client.turn_context(&turn, iteration).await?)?,
             Verb::Interrupt { turn, reason } => {
                 changed(format, &client.interrupt_turn(&turn, reason.as_deref()).await?, COLUMNS)?;
             }

@@ -45,9 +45,12 @@ pub(crate) struct Everybody {
     pub(crate) session: String,
     /// The message, or - for standard input
     pub(crate) text: String,
-    /// Also for agents that come later
+    /// Only for those who hear it now: it does not stay their task, nor become that of agents made later
     #[arg(long)]
-    pub(crate) standing: bool,
+    pub(crate) once: bool,
+    /// Until when it stands, such as 2030-01-31T12:00:00Z
+    #[arg(long, conflicts_with = "once")]
+    pub(crate) expires_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
 impl Arguments {
@@ -101,8 +104,8 @@ async fn follow(
 
 impl Everybody {
     pub(crate) async fn run(self, client: &Client, format: Format) -> Result<(), Failure> {
-        let standing = self.standing.then_some(true);
-        let broadcast = Broadcast { content: content(&self.text)?, standing, expires_at: None };
+        let (standing, expires_at) = (Some(!self.once), self.expires_at);
+        let broadcast = Broadcast { content: content(&self.text)?, standing, expires_at };
         Ok(output::one(format, &client.broadcast(&self.session, &broadcast).await?)?)
     }
 }

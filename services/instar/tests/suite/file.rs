@@ -7,10 +7,16 @@ async fn an_exported_log_is_the_one_that_was_served_and_verifies() {
     let kit = Kit::new().await;
     kit.run(&["export", &logged(), "log.jsonl"]).await.with(0);
     let written = std::fs::read_to_string(kit.folder.path().join("log.jsonl")).unwrap();
-    assert_eq!(written.lines().count(), 3);
+    assert_eq!(written.lines().count(), 4, "three runes and a seal");
     assert_eq!(kit.run(&["export", &logged()]).await.with(0).stdout, written);
     let ended = kit.run(&["verify", "log.jsonl"]).await.with(0);
-    assert!(ended.stdout.contains("3 of 3 intact") && ended.stdout.ends_with("ok\n"), "{}", ended.stdout);
+    assert!(
+        ended.stdout.contains("3 of 3 intact")
+            && ended.stdout.contains("held against 1 seals")
+            && ended.stdout.ends_with("ok\n"),
+        "{}",
+        ended.stdout
+    );
     let fetched = kit.run(&["verify", &logged()]).await.with(0);
     assert_eq!(fetched.stdout, ended.stdout);
     let events = kit.run(&["events", &logged()]).await.with(0);
@@ -32,6 +38,10 @@ async fn a_changed_a_missing_and_a_resealed_rune_show() {
     assert_eq!(ended["violations"][0]["id"], "INV-SEGMENT-CONTIGUOUS");
     let whole = kit.run(&["verify", &logged(), "-o", "json"]).await.with(0).json();
     write("whole", log());
+    let sealed = format!("{{\"seal\":{{\"seq\":2,\"hash\":\"{}\"}}}}", "ab".repeat(32));
+    write("resealed", log().into_iter().chain([sealed]).collect());
+    let ended = kit.run(&["verify", "resealed"]).await.with(1);
+    assert!(ended.stdout.contains("INV-SEAL"), "{}", ended.stdout);
     kit.run(&["verify", "whole", "--seal", whole["chain"].as_str().unwrap()]).await.with(0);
     let other = format!("3:{}", "ab".repeat(32));
     let ended = kit.run(&["verify", "whole", "--seal", &other]).await.with(1);

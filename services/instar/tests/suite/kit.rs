@@ -7,7 +7,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use instar_core::id::{CommandId, Entity, Kind, RuneId, SessionId};
 use instar_core::machine::By;
-use instar_core::rune::{Actor, Draft, Moved};
+use instar_core::rune::{Actor, Draft, Hash, Moved, Seal, chain};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -122,10 +122,14 @@ fn routes() -> Router {
         .route("/v1/sessions/{id}", get(session))
         .route("/v1/sessions/{id}/pause", post(refuse))
         .route("/v1/sessions/{id}/runes", get(page))
+        .route("/v1/sessions/{id}/seals", get(seals))
         .route("/v1/sessions/{id}/events", get(events))
         .route("/v1/agents", get(nothing))
         .route("/v1/turns", get(nothing))
         .route("/v1/tool-calls", get(nothing))
+        .route("/v1/missions", get(nothing))
+        .route("/v1/hops", get(nothing))
+        .route("/v1/plans", get(nothing))
         .route("/v1/agents/{id}", get(agent))
         .route("/v1/agents/{id}/messages", post(message))
         .route("/v1/turns/{id}", get(turn))
@@ -181,6 +185,18 @@ async fn page(
     let served: Vec<&str> = runes.iter().skip(after).take(2).map(String::as_str).collect();
     let body = format!(r#"{{"data":[{}],"next_cursor":null}}"#, served.join(","));
     ([("content-type", "application/json")], body).into_response()
+}
+
+/// One over the first two runes.
+async fn seals(State(runes): State<Arc<Vec<String>>>) -> Json<Value> {
+    let hashes = runes.iter().take(2).zip(1i64..).map(|(rune, seq)| {
+        let rune: Value = serde_json::from_str(rune).unwrap();
+        let hex = rune["hash"].as_str().unwrap();
+        let bytes: Vec<u8> = (0..64).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect();
+        (seq, Hash::from_slice(&bytes).unwrap())
+    });
+    let seal = chain(Seal::EMPTY, hashes).unwrap();
+    Json(json!({"data": [{"seq": seal.seq, "hash": seal.hash.to_hex()}], "next_cursor": null}))
 }
 
 async fn nothing() -> Json<Value> {

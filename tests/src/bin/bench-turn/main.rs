@@ -6,7 +6,6 @@
 //! measured. `INSTAR_BIN` is the command to measure.
 
 mod history;
-mod meter;
 
 // The allocator of the command.
 use instar as _;
@@ -17,6 +16,7 @@ use instar_testkit::nats::Nats;
 use instar_testkit::postgres::Postgres;
 use instar_tests::fleet::{self, Fleet, Setup, tool_turn};
 use instar_tests::load::Load;
+use instar_tests::meter;
 use instar_tests::mock::Mock;
 use instar_tests::pgbench::{SESSIONS, peer, writer};
 use std::path::PathBuf;

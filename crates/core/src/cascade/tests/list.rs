@@ -204,6 +204,9 @@ const ADDED: &[(&str, &str, &str)] = &[
     ("ST8", "C12", "H26 fails a step whose call still runs"),
     ("K2", "T26", "K3: the owner's turn, cause = task"),
     ("K12", "K6", "K6: a dependency is cancelled"),
+    ("P3", "K12", "a draft that is revised leaves out what it no longer names"),
+    ("P6 P7 P11 P12 P17 P18 P19 P20 P21 P22 P23", "T27 T28", "4.7: what is in flight for the plan itself ends too"),
+    ("K9 K12", "T28", "a queued turn of a task that is taken back would begin all the same"),
     ("K12", "P9 P10", "a plan must not wait for a task that a person cancelled"),
 ];
 

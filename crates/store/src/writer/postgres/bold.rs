@@ -8,12 +8,13 @@
 //! on what the other one committed.
 
 use super::Verdict;
+use super::draw;
 use super::group::{self, Group, Params, Part, RUNE, is_sessions, typed};
 use crate::commit::{Op, Sealed, Write};
 use sea_orm::sqlx::error::BoxDynError;
 use sea_orm::sqlx::postgres::{PgArguments, PgRow};
 use sea_orm::sqlx::{self, Arguments, Row};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use uuid::Uuid;
 
@@ -24,7 +25,7 @@ pub(super) const MISMATCH: &str = "instar: a row was not as expected, the batch 
 /// removed, is looked at first.
 pub(super) fn fits(commit: &Sealed) -> bool {
     let bold = |w: &Write| match (&w.op, is_sessions(w.table)) {
-        (Op::Update { .. } | Op::Insert { .. }, sessions) => !sessions,
+        (Op::Update { .. } | Op::Insert { .. } | Op::Draw(_), sessions) => !sessions,
         (Op::Check, true) => w.id == commit.session.uuid() && w.expect.epoch.is_none() && w.expect.version.is_none(),
         _ => false,
     };
@@ -92,6 +93,13 @@ pub(super) fn statement(groups: &[Group<'_>]) -> String {
                     }
                 }
             }
+            Part::Draw(_) => {
+                draw::bold(&mut sql, &mut p, k, group);
+                let _ = write!(good, " AND (SELECT count(*) FROM u{k}) = ${}::int8", p.next());
+                for (column, name) in [("id", "d"), ("n", "n")] {
+                    let _ = write!(told, ", (SELECT array_agg({column} ORDER BY id) FROM u{k}) AS {name}{k}");
+                }
+            }
             Part::Check(_) | Part::Delete(_) => {}
             Part::Insert(_) => group::insert(&mut sql, &mut p, k, group, "wa.k >= 0"),
         }
@@ -144,6 +152,10 @@ pub(super) fn arguments(
                 group::bind_wanted(&mut a, group)?;
                 a.add(group.len() as i64)?;
             }
+            Part::Draw(_) => {
+                let rows = draw::bind_bold(&mut a, group)?;
+                a.add(rows as i64)?;
+            }
             Part::Check(_) | Part::Delete(_) => {}
             Part::Insert(_) => group::bind_insert(&mut a, group)?,
         }
@@ -171,6 +183,14 @@ pub(super) fn verdicts(groups: &[Group<'_>], sessions: &Sessions, rows: &[PgRow]
         let n: Vec<i64> = row.try_get(format!("n{k}").as_str())?;
         for ((commit, id), n) in commits.into_iter().zip(ids).zip(n) {
             counters[commit as usize - 1].push((id, n));
+        }
+    }
+    for (k, group) in groups.iter().enumerate().filter(|(_, group)| matches!(group.part, Part::Draw(_))) {
+        let ids: Vec<Uuid> = row.try_get(format!("d{k}").as_str())?;
+        let n: Vec<i64> = row.try_get(format!("n{k}").as_str())?;
+        let left: HashMap<Uuid, i64> = ids.into_iter().zip(n).collect();
+        for (commit, id) in draw::drawers(group) {
+            counters[commit].extend(left.get(&id).map(|n| (id, *n)));
         }
     }
     let moved = |((ses, before), counters): (&(i32, i32), _)| Verdict::Moved {

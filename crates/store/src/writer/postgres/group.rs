@@ -19,6 +19,7 @@ pub(super) enum Part {
     Change(usize),
     Insert(usize),
     Delete(usize),
+    Draw(usize),
 }
 
 /// Writes that do the same to rows of one table: the same columns, by the same statement.
@@ -30,7 +31,7 @@ pub(super) struct Group<'a> {
     pub(super) adds: bool,
     pub(super) table: &'static Table,
     /// Position of the commit, counted from one, its session, and what it wants.
-    writes: Vec<(i32, Uuid, &'a Write)>,
+    pub(super) writes: Vec<(i32, Uuid, &'a Write)>,
 }
 
 impl Group<'_> {
@@ -47,7 +48,7 @@ fn values_of(write: &Write) -> &[(&'static str, Value)] {
     match &write.op {
         Op::Update { set, .. } => set,
         Op::Insert { values } => values,
-        Op::Check | Op::Delete => &[],
+        Op::Check | Op::Delete | Op::Draw(_) => &[],
     }
 }
 
@@ -61,6 +62,7 @@ pub(super) fn group<'a>(batch: &[&'a Sealed]) -> Vec<Group<'a>> {
                 Op::Update { add, .. } => (Part::Change(key), add != 0),
                 Op::Insert { .. } => (Part::Insert(key), false),
                 Op::Delete => (Part::Delete(key), false),
+                Op::Draw(_) => (Part::Draw(key), false),
             };
             let values = values_of(write);
             let same = |g: &&mut Group<'_>| {

@@ -6,6 +6,7 @@
 //! moves, and calls such commits stale instead of deciding on old rows.
 
 use super::Verdict;
+use super::draw;
 use super::group::{
     Group, Params, Part, RUNE, bind_insert, bind_runes, bind_wanted, insert, is_sessions, sets, typed, wanted,
 };
@@ -36,9 +37,16 @@ pub(super) fn statement(groups: &[Group<'_>], fresh: bool) -> String {
     let _ = write!(sql, "WITH c AS MATERIALIZED (SELECT x.idx, x.session_id, x.n, {from})");
     let mut bad = Vec::new();
     for (k, group) in groups.iter().enumerate() {
-        if !matches!(group.part, Part::Insert(_)) {
-            check(&mut sql, &mut p, k, group);
-            bad.push(format!("SELECT idx FROM l{k} WHERE NOT ok"));
+        match group.part {
+            Part::Insert(_) => {}
+            Part::Draw(_) => {
+                draw::check(&mut sql, &mut p, k, group);
+                bad.push(format!("SELECT idx FROM l{k} WHERE NOT ok OR late"));
+            }
+            Part::Check(_) | Part::Change(_) | Part::Delete(_) => {
+                check(&mut sql, &mut p, k, group);
+                bad.push(format!("SELECT idx FROM l{k} WHERE NOT ok"));
+            }
         }
     }
     let bad = if bad.is_empty() { String::new() } else { format!(" AND idx NOT IN ({})", bad.join(" UNION ALL ")) };
@@ -60,6 +68,7 @@ pub(super) fn statement(groups: &[Group<'_>], fresh: bool) -> String {
             Part::Check(_) => {}
             Part::Change(_) if is_sessions(group.table) => {}
             Part::Change(_) => apply(&mut sql, k, group),
+            Part::Draw(_) => draw::apply(&mut sql, k, group),
             Part::Insert(_) => insert(&mut sql, &mut p, k, group, "wa.b[x.idx] >= 0"),
             Part::Delete(_) => {
                 let _ = write!(
@@ -156,7 +165,7 @@ fn finish(sql: &mut String, p: &mut Params, groups: &[Group<'_>]) {
                 "\nUNION ALL SELECT {tag}, NULL, idx, id, found, g0, g1, epoch, version FROM l{k} WHERE NOT ok"
             );
         }
-        if matches!(group.part, Part::Change(_)) && group.adds {
+        if matches!(group.part, Part::Draw(_)) || (matches!(group.part, Part::Change(_)) && group.adds) {
             let _ = write!(sql, "\nUNION ALL SELECT {}, NULL, idx, id, true, '', '', 0, counter FROM u{k}", tag + 1);
         }
     }
@@ -172,7 +181,10 @@ pub(super) fn arguments(batch: &[&Sealed], groups: &[Group<'_>]) -> Result<PgArg
     a.add(batch.iter().map(|c| c.runes[0].at_us).collect::<Vec<_>>())?;
     a.add(batch.iter().map(|c| c.at).max().unwrap_or_default())?;
     for group in groups.iter().filter(|g| !matches!(g.part, Part::Insert(_))) {
-        bind_wanted(&mut a, group)?;
+        match group.part {
+            Part::Draw(_) => draw::bind_check(&mut a, group)?,
+            _ => bind_wanted(&mut a, group)?,
+        }
     }
     for group in groups.iter().filter(|g| matches!(g.part, Part::Insert(_))) {
         bind_insert(&mut a, group)?;
@@ -238,7 +250,8 @@ pub(super) fn verdicts(batch: &[&Sealed], groups: &[Group<'_>], rows: &[PgRow]) 
         .map(|(at, (found, counters))| match (found, bases.get(at)) {
             (Some(verdict), _) => verdict,
             (None, Some(&base)) if base >= 0 => Verdict::Moved { base, counters },
-            // Its rows were as expected, but its session's number had moved on.
+            // Its rows were as expected, but its session's number had moved on, or others of its batch may have
+            // taken what was left of a limit.
             (None, _) => Verdict::Stale,
         })
         .collect())

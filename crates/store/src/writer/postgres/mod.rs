@@ -5,12 +5,13 @@
 //! first.
 
 mod bold;
+mod draw;
 mod group;
 mod many;
 mod one;
 
 use super::{Failure, Mode, Verdict};
-use crate::commit::{Op, Sealed};
+use crate::commit::Sealed;
 use crate::error::StoreError;
 use chrono::{DateTime, Utc};
 use group::Part;
@@ -182,9 +183,7 @@ impl Engine {
         let Some(first) = row.try_get::<Option<i64>, _>("first")? else { return Ok(None) };
         let mut counters = Vec::new();
         for write in &commit.writes {
-            if let (Some(column), Op::Update { add, .. }) = (write.table.counter, &write.op)
-                && *add != 0
-            {
+            if let Some(column) = write.told() {
                 let sql = format!("SELECT {column} AS n FROM {} WHERE id = $1", write.table.name);
                 let row = sqlx::query(AssertSqlSafe(sql)).bind(write.id).fetch_one(&mut *connection).await?;
                 counters.push((write.id, row.try_get("n")?));

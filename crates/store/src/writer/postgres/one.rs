@@ -6,7 +6,7 @@
 
 use super::Verdict;
 use super::bold::{self, MISMATCH};
-use crate::commit::{Op, Sealed, Write};
+use crate::commit::{Op, Sealed, UNUSED, Write};
 use instar_core::rune::Moved;
 use sea_orm::Value;
 use sea_orm::sqlx::error::BoxDynError;
@@ -90,19 +90,18 @@ pub(super) fn statement(commit: &Sealed) -> Result<(String, PgArguments), BoxDyn
         let _ = write!(t.sql, " AND EXISTS (SELECT 1 FROM u{k})");
     }
     let _ = write!(t.sql, " THEN true ELSE ('{MISMATCH}' || h.base)::bool END AS good");
-    for (k, _) in updates(commit).filter(|(_, add)| *add != 0) {
+    for (k, _) in updates(commit).filter(|(_, told)| *told) {
         let _ = write!(t.sql, ", (SELECT n FROM u{k}) AS n{k}");
     }
     t.push(" FROM h");
     Ok((t.sql, t.arguments))
 }
 
-/// Position and addition of each change.
-fn updates(commit: &Sealed) -> impl Iterator<Item = (usize, i64)> {
-    commit.writes.iter().enumerate().filter_map(|(k, write)| match write.op {
-        Op::Update { add, .. } => Some((k, add)),
-        _ => None,
-    })
+/// Position of each change, and whether something is told of it.
+fn updates(commit: &Sealed) -> impl Iterator<Item = (usize, bool)> {
+    let changes = |write: &Write| matches!(write.op, Op::Update { .. } | Op::Draw(_));
+    let writes = commit.writes.iter().enumerate().filter(move |(_, write)| changes(write));
+    writes.map(|(k, write)| (k, write.told().is_some()))
 }
 
 fn apply(t: &mut Text, k: usize, commit: &Sealed, write: &Write) -> Result<(), BoxDynError> {
@@ -146,6 +145,21 @@ fn apply(t: &mut Text, k: usize, commit: &Sealed, write: &Write) -> Result<(), B
                 t.value(value)?;
             }
             t.push(" FROM h)");
+        }
+        Op::Draw(draw) => {
+            let _ = write!(t.sql, ",\nu{k} AS (UPDATE {name} t SET used = t.used + ");
+            t.bind(draw.used)?;
+            t.push(", reserved = t.reserved + ");
+            t.bind(draw.reserved)?;
+            t.push(", version = t.version + 1 FROM h WHERE t.id = ");
+            t.bind(write.id)?;
+            t.push(" AND t.session_id = ");
+            t.bind(commit.session.uuid())?;
+            if draw.need > 0 {
+                t.push(" AND t.cap - t.used - t.reserved >= ");
+                t.bind(draw.need)?;
+            }
+            let _ = write!(t.sql, " RETURNING {UNUSED} AS n)");
         }
         // A state of the session is a condition of its update; nothing else is merely looked at here.
         Op::Check | Op::Delete => {}
@@ -202,8 +216,8 @@ fn runes(t: &mut Text, commit: &Sealed) -> Result<(), BoxDynError> {
 pub(super) fn verdict(commit: &Sealed, rows: &[PgRow]) -> Result<Option<Verdict>, sqlx::Error> {
     let Some(row) = rows.first() else { return Ok(None) };
     let mut counters = Vec::new();
-    for (k, add) in updates(commit) {
-        if add != 0 {
+    for (k, told) in updates(commit) {
+        if told {
             counters.push((commit.writes[k].id, row.try_get(format!("n{k}").as_str())?));
         }
     }

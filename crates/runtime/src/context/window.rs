@@ -1,0 +1,93 @@
+//! Which messages a turn sees.
+
+use super::{Frozen, Rows};
+use instar_core::id::MessageId;
+use instar_store::entity::{message, tool_call, turn};
+use serde_json::json;
+use uuid::Uuid;
+
+/// A message's source if it is a summary.
+pub const SUMMARY: &str = "summary";
+
+/// Something that a turn answers.
+pub fn is_prompt(message: &message::Model) -> bool {
+    message.role == "user" && message.source != SUMMARY
+}
+
+/// The summary that stands for everything that was said before its turn: the newest, of those that were
+/// there before the answer number `answers + 1`.
+pub fn summary<'a>(turn: &turn::Model, messages: &'a [message::Model], answers: i64) -> Option<&'a message::Model> {
+    let there = |m: &&message::Model| {
+        m.turn_id != Some(turn.id) || m.data.as_ref().and_then(|data| data["iteration"].as_i64()) <= Some(answers + 1)
+    };
+    messages.iter().filter(|m| m.source == SUMMARY && m.turn_id.is_some()).filter(there).max_by_key(|m| m.id)
+}
+
+/// The message with which the last prompt begins. Fixed when the turn starts: what its row says, else what
+/// the messages say.
+pub fn epoch(turn: &turn::Model, messages: &[message::Model]) -> Option<MessageId> {
+    let own = messages.iter().find(|m| m.turn_id == Some(turn.id) && is_prompt(m));
+    if let Some(own) = own {
+        return Some(MessageId::from(own.id));
+    }
+    if let Some(frozen) = Frozen::of(turn).epoch {
+        return Some(frozen);
+    }
+    let of = messages.iter().rfind(|m| m.turn_id.is_some() && is_prompt(m))?.turn_id;
+    messages.iter().find(|m| m.turn_id == of && is_prompt(m)).map(|m| MessageId::from(m.id))
+}
+
+/// The newest messages of earlier turns, `most` at the most.
+pub fn window(turn: Uuid, messages: &[message::Model], most: usize) -> Vec<&message::Model> {
+    let earlier = |m: &&message::Model| m.turn_id.is_some_and(|of| of != turn) && m.source != SUMMARY;
+    let mut kept: Vec<&message::Model> = messages.iter().filter(earlier).collect();
+    kept.drain(..kept.len().saturating_sub(most));
+    kept
+}
+
+/// What earlier turns said, and what this one did, up to now.
+pub(super) fn parts<'a>(rows: Rows<'a>, most: usize) -> (Vec<&'a message::Model>, Vec<&'a message::Model>) {
+    let Rows { turn, messages, answers, .. } = rows;
+    let mut history = window(turn.id, messages, most);
+    let mut front: Vec<&message::Model> = Vec::new();
+    if let Some(summary) = summary(turn, messages, answers) {
+        history.retain(|m| m.turn_id >= summary.turn_id);
+        front.push(summary);
+    }
+    // An order is not lost because much was said since.
+    let epoch = epoch(turn, messages);
+    let lost = messages.iter().find(|m| epoch == Some(MessageId::from(m.id)) && m.turn_id != Some(turn.id));
+    front.extend(lost.filter(|lost| !history.iter().any(|m| m.id == lost.id)));
+    front.append(&mut history);
+    let own = messages.iter().filter(|m| m.turn_id == Some(turn.id) && m.source != SUMMARY).collect();
+    (front, own)
+}
+
+/// Calls of the last answer that had any; `calls` are those of a later turn than `earlier`.
+pub fn latest_loop(calls: Vec<tool_call::Model>, earlier: Vec<tool_call::Model>) -> Vec<tool_call::Model> {
+    let mut calls = if calls.is_empty() { earlier } else { calls };
+    let Some((turn, iteration)) = calls.last().map(|call| (call.turn_id, call.iteration)) else { return calls };
+    calls.retain(|call| (call.turn_id, call.iteration) == (turn, iteration));
+    calls
+}
+
+/// Leaves of a transcript what the next turn will see.
+pub fn forget(transcript: &mut Vec<message::Model>, latest: &[tool_call::Model], most: usize) {
+    let summary = transcript.iter().filter(|m| m.source == SUMMARY).max_by_key(|m| m.id);
+    let (summary, covered) = (summary.map(|m| m.id), summary.and_then(|m| m.turn_id));
+    transcript.retain(|m| if m.source == SUMMARY { Some(m.id) == summary } else { m.turn_id >= covered });
+    let mut excess = transcript.len().saturating_sub(most + usize::from(summary.is_some()));
+    transcript.retain(|m| {
+        m.source == SUMMARY || excess == 0 || {
+            excess -= 1;
+            false
+        }
+    });
+    let of = latest.last().and_then(|call| call.turn_id);
+    for message in transcript {
+        // What belongs to a provider's blocks is for the turn that is over; which answer asked for the
+        // latest calls is still needed.
+        let iteration = message.data.take().and_then(|data| data["iteration"].as_i64());
+        message.data = iteration.filter(|_| of.is_some() && message.turn_id == of).map(|n| json!({"iteration": n}));
+    }
+}

@@ -1,0 +1,196 @@
+//! What a row's `when` demands of other rows before a command may make it. Consequences are not asked: their cause
+//! was.
+
+use crate::snapshot::{Snapshot, asset_ids};
+use instar_core::decide::{HopPhase, fix_hop};
+use instar_core::id::{Entity, Kind};
+use instar_core::machine::{By, Move, Refusal};
+use instar_store::entity::{hop, mission, tool_step};
+
+/// `Err` says what stands against it and what to do.
+pub(crate) fn passes(snapshot: &Snapshot, entity: Entity, mv: &Move, by: By) -> Result<(), Box<Refusal>> {
+    if !matches!(entity.kind, Kind::Mission | Kind::Hop | Kind::ToolStep | Kind::Asset) {
+        return Ok(());
+    }
+    match advice(snapshot, entity, mv) {
+        None => Ok(()),
+        Some(advice) => {
+            let (table, from) = (mv.table(), mv.from());
+            let allowed = table.allowed(from.and_then(|state| table.state(state)), by);
+            Err(Box::new(Refusal {
+                machine: table.name,
+                from: from.unwrap_or("none").to_owned(),
+                event: mv.event().to_owned(),
+                allowed: allowed.into_iter().filter(|event| *event != mv.event()).collect(),
+                advice,
+            }))
+        }
+    }
+}
+
+fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
+    let session = snapshot.session.status.as_str();
+    if matches!(session, "closing" | "closed" | "archived") {
+        return Some(format!("its session is {session}"));
+    }
+    let inactive = || (session != "active").then(|| format!("its session is {session}: it must be active"));
+    let rows = &snapshot.missions;
+    let mission = rows.mission_of(entity);
+    let hop = match entity.kind {
+        Kind::Hop => rows.hops.get(&entity.id),
+        Kind::ToolStep => rows.step(entity.id).and_then(|step| rows.hops.get(&step.hop_id)),
+        _ => None,
+    };
+    match mv.row() {
+        "M1" | "M15" => inactive(),
+        "M8" => {
+            let open = mission.and_then(|mission| unready_output(snapshot, mission));
+            let runs = mission.and_then(|mission| rows.current_hop(mission)).is_some_and(|h| h.status == "EXECUTING");
+            open.map(|name| format!("its output {name} is not READY"))
+                .or(runs.then(|| "its hop is EXECUTING: stop it first".to_owned()))
+        }
+        "M14" => {
+            let hop = mission.and_then(|mission| rows.current_hop(mission));
+            match hop.filter(|hop| hop.status == "FAILED") {
+                None => Some("it has no failed hop to try again: reset it instead".into()),
+                Some(hop) => spent(snapshot, hop),
+            }
+        }
+        "H1" | "H2" | "H34" => no_place(snapshot, mission, hop, mv.row()),
+        "H12" => has_live_steps(snapshot, entity).err(),
+        "H15" => unready_step(snapshot, hop?, "configure it first"),
+        "H20" => {
+            let hop = hop?;
+            inactive().or_else(|| unready_step(snapshot, hop, "configure it first")).or_else(|| {
+                let first = rows.steps_of(hop.id).find(|step| is_live(step) && step.status != "COMPLETED");
+                let missing = first.filter(|step| !rows.has_inputs(step.id));
+                missing.map(|step| format!("an input of step {} is not READY: provide or make it first", step.name))
+            })
+        }
+        "H27" => {
+            let running = mission.is_some_and(|mission| mission.status == "IN_PROGRESS");
+            let open = unready_hop_output(snapshot, hop?);
+            (!running)
+                .then(|| "its mission is not in progress: retry the mission first".to_owned())
+                .or(open.map(|name| format!("its output {name} is not READY: provide it first")))
+        }
+        "H28" => match phase(hop?) {
+            Some(phase) => match fix_hop(phase) {
+                Ok(event) if event.token() == mv.event() => None,
+                Ok(event) => Some(format!("it failed in phase {}: use {}", phase.token(), event.token())),
+                Err(no) => Some(no.to_string()),
+            },
+            None => None,
+        },
+        "H29" => {
+            let hop = hop?;
+            match phase(hop) {
+                Some(HopPhase::Execute) | None => spent(snapshot, hop),
+                Some(HopPhase::Plan | HopPhase::Resolve) => Some("it was never executed: use replan_hop".into()),
+                Some(HopPhase::Impl) => Some("it was never executed: use fix_hop".into()),
+            }
+        }
+        "H30" => match phase(hop?) {
+            Some(HopPhase::Plan | HopPhase::Resolve) => None,
+            _ => Some("its plan was accepted: use fix_hop, or retry_hop if it was executed".into()),
+        },
+        "ST5" => {
+            let (hop, step) = (hop?, rows.step(entity.id)?);
+            let first = rows.steps_of(hop.id).find(|step| is_live(step) && step.status != "COMPLETED");
+            (hop.status != "EXECUTING")
+                .then(|| "its hop is not EXECUTING".to_owned())
+                .or((first.map(|first| first.id) != Some(step.id)).then(|| "an earlier step is not COMPLETED".into()))
+                .or_else(inactive)
+                .or((!rows.has_inputs(step.id)).then(|| "an input of it is not READY".into()))
+        }
+        "ST9" | "ST14" | "ST17" if hop.is_some_and(|hop| hop.status == "EXECUTING") && mv.row() != "ST9" => {
+            Some("its hop is EXECUTING: stop it first".into())
+        }
+        "ST12" | "ST16" if hop.is_none_or(|hop| hop.status != "HOP_IMPL_STARTED") => {
+            Some("its hop must be HOP_IMPL_STARTED".into())
+        }
+        "ST16" => {
+            let step = rows.step(entity.id)?;
+            let behind = rows.steps_of(step.hop_id).any(|s| s.sequence > step.sequence && s.status == "COMPLETED");
+            behind.then(|| "a later step is COMPLETED: nothing runs before what was finished".into())
+        }
+        "AS16" => {
+            let named = rows.steps.iter().find(|step| {
+                let mapped = super::snapshot::mapped_assets;
+                is_live(step)
+                    && step.status != "COMPLETED"
+                    && [mapped(&step.parameter_mapping), mapped(&step.result_mapping)].concat().contains(&entity.id)
+            });
+            named.map(|step| format!("step {} refers to it: change or cancel that first", step.name))
+        }
+        _ => None,
+    }
+}
+
+fn is_live(step: &tool_step::Model) -> bool {
+    !matches!(step.status.as_str(), "CANCELLED" | "deleted")
+}
+
+fn phase(hop: &hop::Model) -> Option<HopPhase> {
+    hop.phase.as_deref().and_then(HopPhase::parse)
+}
+
+/// Whether an execution has no attempt left.
+fn spent(snapshot: &Snapshot, hop: &hop::Model) -> Option<String> {
+    let mission = snapshot.missions.missions.get(&hop.mission_id)?;
+    let tries = crate::snapshot::attempts(mission, hop);
+    let executed = phase(hop) == Some(HopPhase::Execute);
+    let fixable = "fix it, complete it by hand or cancel it";
+    (executed && !tries.left()).then(|| format!("its {} attempts are used up: {fixable}", tries.max))
+}
+
+/// A mission goes one hop at a time.
+fn no_place(
+    snapshot: &Snapshot,
+    mission: Option<&mission::Model>,
+    hop: Option<&hop::Model>,
+    row: &str,
+) -> Option<String> {
+    let mission = mission?;
+    if mission.status != "IN_PROGRESS" {
+        return Some(format!("its mission is {}: it must be IN_PROGRESS", mission.status));
+    }
+    if row == "H34" && hop.is_some_and(|hop| hop.revision == 0) {
+        return Some("it was cancelled before it had a plan: there is nothing to propose again".into());
+    }
+    let current = snapshot.missions.current_hop(mission)?;
+    Some(format!(
+        "hop {} ({}) is the mission's current one: finish or cancel it first",
+        current.sequence, current.status
+    ))
+}
+
+fn has_live_steps(snapshot: &Snapshot, hop: Entity) -> Result<(), String> {
+    let rows = &snapshot.missions;
+    if let Some(failed) = rows.steps_of(hop.id).find(|step| step.status == "FAILED") {
+        return Err(format!("step {} is FAILED: fix or cancel it first", failed.name));
+    }
+    if rows.steps_of(hop.id).any(is_live) { Ok(()) } else { Err("it has no steps: propose at least one".into()) }
+}
+
+fn unready_step(snapshot: &Snapshot, hop: &hop::Model, advice: &str) -> Option<String> {
+    if hop.executor == "plan" {
+        return None;
+    }
+    let live: Vec<_> = snapshot.missions.steps_of(hop.id).filter(|step| is_live(step)).collect();
+    if live.is_empty() {
+        return Some("it has no steps: propose at least one".into());
+    }
+    let unready = live.iter().find(|step| !matches!(step.status.as_str(), "READY_TO_EXECUTE" | "COMPLETED"));
+    unready.map(|step| format!("step {} is {}: {advice}", step.name, step.status))
+}
+
+fn unready_output(snapshot: &Snapshot, mission: &mission::Model) -> Option<String> {
+    let outputs = snapshot.missions.assets.values().filter(|a| a.mission_id == mission.id && a.role == "output");
+    outputs.filter(|asset| asset.status != "READY").map(|asset| asset.name.clone()).next()
+}
+
+fn unready_hop_output(snapshot: &Snapshot, hop: &hop::Model) -> Option<String> {
+    let outputs = asset_ids(&hop.outputs).into_iter().filter_map(|id| snapshot.missions.assets.get(&id));
+    outputs.filter(|asset| asset.status != "READY").map(|asset| asset.name.clone()).next()
+}

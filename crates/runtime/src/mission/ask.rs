@@ -1,0 +1,148 @@
+//! Asking a mission's agent for what it has to do next: a message with everything it needs to know, and a turn.
+
+use crate::flow::{FlowError, Why, queue_for};
+use crate::snapshot::Missions;
+use instar_core::id::{AgentId, AssetId, HopId, MessageId, MissionId, SessionId, TurnId};
+use instar_core::machine::{Answer, By, agent_drive, apply};
+use instar_core::rune::Draft;
+use instar_core::rune::payload::AgentDriveStarted;
+use instar_store::entity::{agent, hop, message, mission};
+use instar_store::{Change, Commit};
+use serde_json::json;
+use std::fmt::Write;
+use uuid::Uuid;
+
+/// Why a turn is there in which a mission's agent is asked for something.
+pub const MISSION_CAUSE: &str = "mission";
+/// Where such a message comes from.
+pub const MISSION_SOURCE: &str = "mission";
+const FEEDBACK: &str = "A person wants it changed:";
+
+/// What a mission's agent has to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Propose the mission once more.
+    Revise,
+    /// Propose the plan of the next hop, which there is not yet.
+    Begin,
+    /// Propose the plan of the current hop.
+    Plan,
+    /// Propose the steps of a hop whose plan is accepted, which nobody has begun.
+    Resolve,
+    /// Propose the steps of the current hop.
+    Implement,
+}
+
+impl Task {
+    /// `None`: it is not the agent's turn.
+    pub fn of(mission: &mission::Model, hop: Option<&hop::Model>) -> Option<Task> {
+        match (mission.status.as_str(), hop.map(|hop| hop.status.as_str())) {
+            ("AWAITING_APPROVAL", _) if mission.feedback.is_some() => Some(Task::Revise),
+            ("IN_PROGRESS", None) => Some(Task::Begin),
+            ("IN_PROGRESS", Some("HOP_PLAN_STARTED")) => Some(Task::Plan),
+            ("IN_PROGRESS", Some("HOP_PLAN_READY")) => Some(Task::Resolve),
+            ("IN_PROGRESS", Some("HOP_IMPL_STARTED")) => Some(Task::Implement),
+            _ => None,
+        }
+    }
+
+    /// The tool that answers it.
+    pub const fn tool(self) -> &'static str {
+        match self {
+            Task::Revise => "propose_mission",
+            Task::Begin | Task::Plan => "propose_hop_plan",
+            Task::Resolve | Task::Implement => "propose_hop_impl",
+        }
+    }
+}
+
+/// What the agent reads.
+pub(super) fn prompt(rows: &Missions, mission: &mission::Model, hop: Option<&hop::Model>, task: Task) -> String {
+    let mut text = format!("Mission {} ({}).\nGoal: {}\n", mission.name, MissionId::from(mission.id), mission.goal);
+    for (i, one) in mission.success_criteria.as_array().into_iter().flatten().enumerate() {
+        let head = if i == 0 { "It is a success if:\n" } else { "" };
+        let _ = writeln!(text, "{head}- {}", one.as_str().unwrap_or_default());
+    }
+    text.push_str("Its assets:\n");
+    for asset in rows.assets.values().filter(|asset| asset.mission_id == mission.id) {
+        let (id, many) = (AssetId::from(asset.id), if asset.is_array { " list" } else { "" });
+        let about = asset.description.as_deref().map(|about| format!(": {about}")).unwrap_or_default();
+        let _ =
+            writeln!(text, "- {} ({id}), {}, {}{many}, {}{about}", asset.name, asset.role, asset.kind, asset.status);
+    }
+    if let Some(hop) = hop.filter(|_| matches!(task, Task::Plan | Task::Resolve | Task::Implement)) {
+        let _ = writeln!(text, "Hop {}: {} ({}).", hop.sequence, hop.name, HopId::from(hop.id));
+        for (name, said) in [("Goal", &hop.goal), ("Description", &hop.description)] {
+            if let Some(said) = said {
+                let _ = writeln!(text, "{name}: {said}");
+            }
+        }
+        if matches!(task, Task::Resolve | Task::Implement) {
+            let _ = writeln!(text, "It reads {} and makes {}.", hop.inputs, hop.outputs);
+        }
+        if let Some(error) = hop.error.as_ref().and_then(|error| error["message"].as_str()) {
+            let _ = writeln!(text, "What went wrong: {error}");
+        }
+    }
+    let feedback = match task {
+        Task::Revise => mission.feedback.as_deref(),
+        _ => hop.and_then(|hop| hop.feedback.as_deref()),
+    };
+    if let Some(said) = feedback {
+        let _ = writeln!(text, "{FEEDBACK} {said}");
+    }
+    if mission.asked > 0 {
+        text.push_str("You have ended your turn without a proposal.\n");
+    }
+    text.push_str(match task {
+        Task::Revise => "Propose the mission again, changed as wanted, with propose_mission and its mission_id.",
+        Task::Begin | Task::Plan => {
+            "Propose the next hop with propose_hop_plan: what it reads, what it makes, and whether it is the last."
+        }
+        Task::Resolve | Task::Implement => {
+            "The plan is accepted. Propose its steps with propose_hop_impl: tools that you have, in order, with the \
+             assets that each reads and writes."
+        }
+    });
+    text.push_str(" If something is not clear, ask with ask_person instead.");
+    text
+}
+
+/// Puts the question into a commit: the message, a turn for it, and the agent, which must be free.
+pub(super) fn ask(
+    commit: &mut Commit,
+    mission: MissionId,
+    agent: &agent::Model,
+    content: String,
+) -> Result<TurnId, FlowError> {
+    let id = AgentId::from(agent.id);
+    let (message, turn_id, at) = (MessageId::from(Uuid::now_v7()), TurnId::from(Uuid::now_v7()), commit.at());
+    let mut change = Change::entity(&agent::TABLE, id).expecting("agent_lifecycle", "idle").version(agent.version);
+    match apply(&agent_drive::TABLE, Some(&agent.drive), "task_assigned", By::System) {
+        Answer::Moves(wakes) => {
+            change = change.moving(wakes);
+            let told = AgentDriveStarted { reason: Some("mission".into()), relaunched_from: None };
+            commit.rune(Draft::new(id, &told)?.agent(id));
+        }
+        // It takes work already. Written, so that whoever queues a turn for it at the same moment looks again.
+        _ => change = change.expecting("agent_drive", "running").set(agent::Column::Owner, agent.owner),
+    }
+    commit.change(change);
+    let row = message::Model {
+        id: message.uuid(),
+        session_id: agent.session_id,
+        agent_id: agent.id,
+        turn_id: Some(turn_id.uuid()),
+        version: 0,
+        role: "user".into(),
+        source: MISSION_SOURCE.into(),
+        mode: "queue".into(),
+        content,
+        data: Some(json!({"mission_id": mission})),
+        created_at: at,
+    };
+    commit.insert(&message::TABLE, row);
+    let why = Why { cause: MISSION_CAUSE, message_ids: vec![message], input: json!({"mission_id": mission}) };
+    queue_for(commit, SessionId::from(agent.session_id), id, turn_id, why, None)?;
+    Ok(turn_id)
+}

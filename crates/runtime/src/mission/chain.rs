@@ -1,0 +1,62 @@
+//! Whether the steps of a hop fit together, with the hop and its assets as they are.
+
+use crate::snapshot::{Missions, asset_ids};
+use instar_core::asset::{Role, Schema};
+use instar_core::id::AssetId;
+use instar_core::mapping::{self, Face, Held};
+use instar_store::entity::{asset, hop, tool_step};
+
+/// Everything that is wrong with these steps, in words. What a hop has finished already is not among them. `face`
+/// answers for tools that a step may run.
+pub fn chain(
+    rows: &Missions,
+    hop: &hop::Model,
+    steps: &[tool_step::Model],
+    face: impl Fn(&str) -> Option<Face>,
+) -> Vec<String> {
+    let of = |list: &serde_json::Value, role: Role| {
+        let found = asset_ids(list).into_iter().filter_map(|id| rows.assets.get(&id));
+        found.map(|row| (row, schema(row), role)).collect::<Vec<_>>()
+    };
+    let own = rows.assets.values().filter(|row| row.scope == "hop" && row.hop_id == Some(hop.id));
+    let own = own.map(|row| (row, schema(row), Role::Intermediate)).collect();
+    let held = [of(&hop.inputs, Role::Input), of(&hop.outputs, Role::Output), own].concat();
+    let held: Vec<Held<'_>> = held
+        .iter()
+        .map(|(row, schema, role)| Held {
+            id: AssetId::from(row.id),
+            name: &row.name,
+            schema,
+            role: *role,
+            ready: row.status == "READY",
+        })
+        .collect();
+    let (mut read, mut wrong) = (Vec::new(), Vec::new());
+    for (at, step) in steps.iter().enumerate() {
+        match (mapping::parameters(&step.parameter_mapping), mapping::results(&step.result_mapping)) {
+            (Ok(parameters), Ok(results)) => read.push((parameters, results)),
+            (parameters, results) => {
+                let said = parameters.err().into_iter().chain(results.err()).flatten();
+                wrong.extend(said.map(|fault| format!("step {}: {fault}", at + 1)));
+            }
+        }
+    }
+    if !wrong.is_empty() {
+        return wrong;
+    }
+    let chain: Vec<mapping::Step<'_>> = steps
+        .iter()
+        .zip(&read)
+        .map(|(step, (parameters, results))| mapping::Step {
+            name: &step.name,
+            tool: step.tool.as_deref(),
+            parameters,
+            results,
+        })
+        .collect();
+    mapping::check(&chain, &held, face).into_iter().map(|fault| fault.to_string()).collect()
+}
+
+fn schema(row: &asset::Model) -> Schema {
+    Schema::of_asset(&row.kind, row.is_array, &row.schema)
+}

@@ -1,0 +1,23 @@
+//! Missions as people and agents work on them: what is proposed, who is asked, what goes on by itself.
+//!
+//! Pure but for [`advance`]: rows in, commands out. Must not know: HTTP, tools, models.
+
+mod advance;
+mod ask;
+mod chain;
+mod form;
+mod propose;
+
+/// The tools by which an agent answers what a mission asks of it.
+pub const TOOLS: [&str; 2] = ["propose_hop_plan", "propose_hop_impl"];
+
+pub use ask::{MISSION_CAUSE, MISSION_SOURCE, Task};
+pub use chain::chain;
+pub use form::{
+    ASSETS_MAX, AssetForm, Faults, HOP_ATTEMPTS, HopForm, MissionEdit, MissionForm, OutputForm, STEP_ATTEMPTS,
+    StepForm, Terms, name_scratch,
+};
+pub use propose::{
+    bearing_scratch, edit_impl, edited, hop, hop_impl, hop_plan, mission, reset_mission, revise_mission, scratch,
+    superseded,
+};

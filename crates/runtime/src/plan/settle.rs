@@ -1,0 +1,262 @@
+//! A plan's steps, carried out: each a commit of its own, worked out from rows that it names by their versions.
+
+use super::prompt;
+use super::scene::Scene;
+use super::step::{Step, next, takes_work};
+use crate::act::{Act, ActError, Done};
+use crate::flow::{self, Engaged, FlowError, Hand, NewAgent};
+use crate::hub::Hub;
+use crate::wake::Ready;
+use instar_core::id::{AgentId, PlanId, SessionId, TaskId};
+use instar_core::machine::{By, plan as plan_machine, task as task_machine};
+use instar_core::rune::Actor;
+use instar_store::entity::{agent, task};
+use instar_store::{Answer, Commit, StoreError};
+use serde_json::json;
+use std::collections::HashMap;
+
+/// Steps that one look takes at the most; whoever looks next goes on.
+const STEPS_MAX: usize = 256;
+/// How often it is looked again because others changed the same rows.
+const LOOKS_MAX: usize = 8;
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    #[error(transparent)]
+    Act(#[from] ActError),
+}
+
+/// What became of a step.
+enum Taken {
+    /// Something moved.
+    Moved,
+    /// Others were faster.
+    Lost,
+    /// There is nobody to do it now.
+    Waits,
+}
+
+impl Hub {
+    /// Takes every step that a plan's rows ask for. Any process may, at any time.
+    pub async fn settle_plan(&self, id: PlanId) -> Result<(), PlanError> {
+        let timeout = self.planning().policy.start_timeout;
+        let timeout = chrono::Duration::from_std(timeout).unwrap_or(chrono::Duration::MAX);
+        let mut lost = 0;
+        for _ in 0..STEPS_MAX {
+            let Some(scene) = Scene::load(self.store(), id).await? else { return Ok(()) };
+            let Some(step) = next(&scene, timeout) else { return Ok(()) };
+            instar_crashpoint::crash_point!("plan.step.before");
+            let taken = self.take(&scene, step).await?;
+            instar_crashpoint::crash_point!("plan.step.after");
+            match taken {
+                Taken::Moved => lost = 0,
+                Taken::Lost if lost < LOOKS_MAX => lost += 1,
+                Taken::Lost | Taken::Waits => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&self, scene: &Scene, step: Step) -> Result<Taken, PlanError> {
+        let system = Actor::system("plan");
+        match step {
+            Step::Raise(event, why) => {
+                let act = Act::new(session(scene), scene.id(), &plan_machine::TABLE, event, system).reason(&why);
+                self.raise(act).await
+            }
+            Step::Move(task, event, why) => {
+                let act = Act::new(session(scene), TaskId::from(task), &task_machine::TABLE, event, system);
+                self.raise(act.reason(&why)).await
+            }
+            Step::Finish(id, text) => {
+                let Some(owner) = scene.task(id).and_then(|task| task.owner_id) else { return Ok(Taken::Lost) };
+                // It said so itself, in its own words.
+                let actor = Actor::new(By::Agent, AgentId::from(owner).to_string());
+                let result = json!(text);
+                let act = Act::new(session(scene), TaskId::from(id), &task_machine::TABLE, "complete", actor)
+                    .telling("plan.task_completed", json!({"result": result}))
+                    .setting(|change| change.set(task::Column::Result, result.clone()));
+                self.raise(act).await
+            }
+            Step::Ask(id, why) => {
+                let Some(task) = scene.task(id) else { return Ok(Taken::Lost) };
+                let Some(owner) = task.owner_id else { return Ok(Taken::Lost) };
+                // Its own messages come first; it is asked when they are answered.
+                let Some(owner) = self.store().free_agent(owner).await? else { return Ok(Taken::Waits) };
+                let (commit, engaged) = flow::ask_for_report(task, &owner, &prompt::report(task, &why), system)?;
+                self.engage(scene, commit, engaged).await
+            }
+            Step::Plan => {
+                let Some(hand) = self.orchestrator(scene).await? else { return Ok(Taken::Waits) };
+                let (commit, engaged) = flow::ask_for_plan(&scene.plan, hand.lent(), &prompt::plan(scene), system)?;
+                self.engage(scene, commit, engaged).await
+            }
+            Step::Review => {
+                let Some(hand) = self.critic(scene).await? else { return Ok(Taken::Waits) };
+                let text = prompt::critique(scene);
+                let (commit, engaged) = flow::ask_for_critique(&scene.plan, hand.lent(), &text, system)?;
+                self.engage(scene, commit, engaged).await
+            }
+            Step::Assign(tasks) => self.assign(scene, &tasks).await,
+        }
+    }
+
+    async fn raise(&self, act: Act<'_>) -> Result<Taken, PlanError> {
+        match act.carry_out(self).await {
+            Ok(Done::Moved { runes }) => {
+                self.follow_but_plans(&runes);
+                Ok(Taken::Moved)
+            }
+            // Somebody else has seen to it, or is about to.
+            Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Absent(_) | ActError::Contended) => {
+                Ok(Taken::Lost)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn engage(&self, scene: &Scene, commit: Commit, engaged: Engaged) -> Result<Taken, PlanError> {
+        let Answer::Moved(_) = self.commit(commit).await? else { return Ok(Taken::Lost) };
+        let Engaged { agent, turn, epoch, owner } = engaged;
+        let ready = Ready { session: session(scene), agent, turn, epoch, reason: "queued", news: None };
+        self.wake_turn(ready, owner, None);
+        Ok(Taken::Moved)
+    }
+
+    /// Gives tasks to agents that are free, and makes agents where that is allowed.
+    async fn assign(&self, scene: &Scene, tasks: &[uuid::Uuid]) -> Result<Taken, PlanError> {
+        let mut free: HashMap<&str, Vec<agent::Model>> = HashMap::new();
+        let mut taken = Taken::Waits;
+        let most = tasks.len() as u64;
+        for task in tasks.iter().filter_map(|id| scene.task(*id)) {
+            let role = task.role.as_str();
+            if !free.contains_key(role) {
+                let mut found = self.store().free_agents(session(scene), role, most).await?;
+                // The oldest is taken first.
+                found.reverse();
+                free.insert(role, found);
+            }
+            let hand = match free.get_mut(role).and_then(Vec::pop) {
+                Some(agent) => Lent::Free(agent),
+                None => match self.newcomer(scene, role).await? {
+                    Some(new) => Lent::New(new),
+                    None => continue,
+                },
+            };
+            let text = prompt::task(scene, task);
+            let (commit, engaged) = flow::assign(task, hand.lent(), &text, Actor::system("plan"))?;
+            match self.engage(scene, commit, engaged).await? {
+                Taken::Moved => taken = Taken::Moved,
+                _ if matches!(taken, Taken::Waits) => taken = Taken::Lost,
+                _ => {}
+            }
+        }
+        Ok(taken)
+    }
+
+    /// An agent to be made, if there are fewer of its role than there may be.
+    async fn newcomer(&self, scene: &Scene, role: &str) -> Result<Option<NewAgent>, PlanError> {
+        let default = self.planning().policy.workers_max;
+        let most = scene.plan.config["workers_max"].as_u64().unwrap_or(u64::from(default));
+        let there = self.store().agents_at_hand(session(scene), role).await?;
+        if there >= most {
+            return Ok(None);
+        }
+        self.made_for(scene, role, format!("{role}-{}", there + 1)).await.map(Some)
+    }
+
+    /// What an agent is made of that a plan needs: as the plan says, else as its orchestrator or the session's first
+    /// agent is. Whoever makes an agent may not loosen what a person has to approve.
+    async fn made_for(&self, scene: &Scene, role: &str, name: String) -> Result<NewAgent, PlanError> {
+        let (plan, policy) = (&scene.plan, &self.planning().policy);
+        let model_of = plan.orchestrator_id.filter(|_| role != "orchestrator").or(scene.session.root_agent_id);
+        let like = match model_of {
+            Some(id) => self.store().agent(AgentId::from(id)).await?,
+            None => None,
+        };
+        let given = plan.config["model"].as_str().map(str::to_owned);
+        let by_role = policy.models.get(role).cloned();
+        let model = given.or(by_role).or(like.as_ref().map(|agent| agent.model.clone()));
+        let tools: Vec<String> = match plan.config["tools"].as_array() {
+            // A critic goes by what it is shown.
+            _ if role == "critic" => Vec::new(),
+            Some(tools) => tools.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect(),
+            None => like.as_ref().map(agent::Model::tools).unwrap_or_default(),
+        };
+        let mode = like.as_ref().map(|agent| agent.config["approval_mode"].clone());
+        let prompt = match plan.config["instructions"][role].as_str() {
+            Some(prompt) => prompt.to_owned(),
+            None => prompt::instructions(role),
+        };
+        let config = json!({
+            "system_prompt": prompt,
+            "tools": tools,
+            "loop": "reactive",
+            "approval_mode": mode.filter(|mode| !mode.is_null()),
+            "depth": 1,
+        });
+        let parent = plan.orchestrator_id.filter(|_| role != "orchestrator").map(AgentId::from);
+        let parent = match parent {
+            Some(id) => self.store().agent(id).await?.filter(lives).map(|_| id),
+            None => None,
+        };
+        let model = model.unwrap_or_else(|| policy.model.clone());
+        Ok(NewAgent { name, role: role.to_owned(), model, config, tools, parent })
+    }
+
+    /// The plan's own as long as it takes work; else one that is free; else a new one. `None`: it is busy.
+    async fn orchestrator(&self, scene: &Scene) -> Result<Option<Lent>, PlanError> {
+        if let Some(own) = scene.plan.orchestrator_id {
+            let row = self.store().agent(AgentId::from(own)).await?;
+            if row.as_ref().is_some_and(takes_work) {
+                return Ok(self.store().free_agent(own).await?.map(Lent::Free));
+            }
+        }
+        let mut free = self.store().free_agents(session(scene), "orchestrator", 1).await?;
+        if let Some(agent) = free.pop() {
+            return Ok(Some(Lent::Free(agent)));
+        }
+        let there = self.store().agents_at_hand(session(scene), "orchestrator").await?;
+        let name = format!("orchestrator-{}", there + 1);
+        self.made_for(scene, "orchestrator", name).await.map(Lent::New).map(Some)
+    }
+
+    /// One of the plan's own, which has seen none of the work.
+    async fn critic(&self, scene: &Scene) -> Result<Option<Lent>, PlanError> {
+        if let Some(own) = scene.plan.critic_id {
+            let row = self.store().agent(AgentId::from(own)).await?;
+            if row.as_ref().is_some_and(takes_work) {
+                return Ok(self.store().free_agent(own).await?.map(Lent::Free));
+            }
+        }
+        let there = self.store().agents_at_hand(session(scene), "critic").await?;
+        self.made_for(scene, "critic", format!("critic-{}", there + 1)).await.map(Lent::New).map(Some)
+    }
+}
+
+/// A hand that is not in a commit yet.
+enum Lent {
+    Free(agent::Model),
+    New(NewAgent),
+}
+
+impl Lent {
+    fn lent(&self) -> Hand<'_> {
+        match self {
+            Lent::Free(agent) => Hand::Free(agent),
+            Lent::New(new) => Hand::New(new.clone()),
+        }
+    }
+}
+
+fn lives(agent: &agent::Model) -> bool {
+    !["terminated", "failed"].contains(&agent.lifecycle.as_str())
+}
+
+fn session(scene: &Scene) -> SessionId {
+    SessionId::from(scene.plan.session_id)
+}

@@ -1,0 +1,256 @@
+//! What a move does to its row: the new state, and the columns that change along. What a command says itself (a
+//! feedback, a new plan) it writes into the rows after this.
+
+use super::mission::is_live;
+use super::{Missions, Snapshot};
+use chrono::{DateTime, Duration, Utc};
+use instar_core::cascade::{Planned, Reach};
+use instar_core::decide::{self, Effect, FailureClass, GatePolicy, HopPhase};
+use instar_core::id::{AssetId, Entity, HopId, Kind};
+use instar_core::machine::Move;
+use instar_store::entity::{asset, hop, mission, tool_step};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+/// Why a person should look: nobody has decided in time.
+pub(crate) const GATE_TIMEOUT: &str = "gate_timeout";
+
+impl Snapshot {
+    /// Takes moves over into the rows of missions, hops, steps, assets and calls.
+    pub(crate) fn settle(&mut self, planned: &[Planned], reason: &str, at: DateTime<Utc>) {
+        for Planned { entity, mv, .. } in planned {
+            self.unborn.remove(entity);
+            match entity.kind {
+                Kind::Mission => self.settle_mission(entity.id, mv, reason, at),
+                Kind::Hop => self.settle_hop(entity.id, mv, reason, at),
+                Kind::ToolStep => {
+                    let call = self.newcomer(Reach::NewCallOfStep, *entity);
+                    let calls = self.calls.iter().filter(|call| call.step_id == Some(entity.id));
+                    let latest = calls.max_by_key(|call| call.id);
+                    let effect = latest.and_then(|call| Effect::parse(&call.effect)).unwrap_or(Effect::AtMostOnce);
+                    // A call that could not be made says why itself.
+                    let told = latest.and_then(|call| call.result.as_ref()).and_then(|result| result["error"].as_str());
+                    let reason = told.unwrap_or(reason).to_owned();
+                    if let Some(row) = self.missions.step_mut(entity.id) {
+                        settle_step(row, mv, call, effect, &reason, at);
+                    }
+                }
+                Kind::Asset => {
+                    let fresh = self.said.fresh.iter().find(|fresh| fresh.asset.uuid() == entity.id).cloned();
+                    if let Some(row) = self.missions.assets.get_mut(&entity.id) {
+                        settle_asset(row, mv, reason, at);
+                        if let Some(fresh) = fresh.filter(|_| writes_content(mv)) {
+                            fresh.settle(row, at);
+                        }
+                    }
+                }
+                Kind::ToolCall => {
+                    if let Some(row) = self.calls.iter_mut().find(|call| call.id == entity.id) {
+                        row.status = mv.to().to_owned();
+                        if mv.row() == "C14" {
+                            (row.ended_at, row.result_status) = (Some(at), Some("error".into()));
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        let unborn = &self.unborn;
+        self.relations.retain(|(_, _, entity)| unborn.contains(entity));
+    }
+
+    fn newcomer(&self, reach: Reach, of: Entity) -> Option<Uuid> {
+        self.relations.iter().find(|(by, from, _)| *by == reach && *from == of).map(|(_, _, entity)| entity.id)
+    }
+
+    /// Writes down for every mission who has to act next, and when a person is reminded of it.
+    pub(crate) fn reckon(&mut self, at: DateTime<Utc>) {
+        let ids: Vec<Uuid> = self.missions.missions.keys().copied().collect();
+        for id in ids {
+            let Some(row) = self.missions.missions.get(&id) else { continue };
+            let Some(standing) = self.missions.standing(row) else { continue };
+            let timed = standing.gate().is_some_and(|(_, policy)| policy == GatePolicy::Timed);
+            if let Some(row) = self.missions.missions.get_mut(&id) {
+                row.awaits = standing.awaits().token().to_owned();
+                let due = row.gate_timeout_ms.map(|ms| at + chrono::Duration::milliseconds(ms));
+                let reminded = row.attention.as_ref().is_some_and(|attention| attention["reason"] == GATE_TIMEOUT);
+                row.gate_due_at = row.gate_due_at.or(due).filter(|_| timed && !reminded);
+            }
+        }
+    }
+
+    fn settle_mission(&mut self, id: Uuid, mv: &Move, reason: &str, at: DateTime<Utc>) {
+        let hop = self.missions.missions.get(&id).and_then(|mission| mission.current_hop_id).map(HopId::from);
+        let Some(row) = self.missions.missions.get_mut(&id) else { return };
+        row.status = mv.to().to_owned();
+        row.ended_at = (!is_live(mv.table(), mv.to())).then_some(at);
+        if mv.row() != "M15" {
+            forget_asked(row);
+        }
+        match mv.row() {
+            "M2" | "M6" | "M8" => (row.feedback, row.attention) = (None, None),
+            "M4" => {
+                row.revision += 1;
+                (row.feedback, row.attention) = (None, None);
+            }
+            "M7" | "M17" => (row.current_hop_id, row.attention) = (None, None),
+            "M18" => {
+                row.current_hop_id = None;
+                row.attention = Some(json!({"reason": "outputs_missing", "at": at}));
+            }
+            "M16" => {
+                row.attention = Some(json!({"reason": "hop_failed", "hop_id": hop, "detail": reason, "at": at}));
+            }
+            "M9" | "M10" | "M11" => {
+                row.failure = Some(json!({"reason": reason, "hop_id": hop, "at": at}));
+                row.attention = None;
+            }
+            "M14" => (row.failure, row.attention) = (None, None),
+            "M5" | "M12" | "M13" | "M19" => (row.feedback, row.attention) = (None, None),
+            _ => {}
+        }
+    }
+
+    fn settle_hop(&mut self, id: Uuid, mv: &Move, reason: &str, at: DateTime<Utc>) {
+        let class = self.said.class;
+        let versions = (mv.row() == "H20").then(|| self.missions.pinned(id));
+        // Why a step failed is why its hop did.
+        let failed = self.missions.steps_of(id).find(|step| step.status == "FAILED" && mv.row() == "H22");
+        let told = failed.and_then(|step| step.error.as_ref()).and_then(|error| error["message"].as_str());
+        let reason = &told.unwrap_or(reason).to_owned();
+        let Some(row) = self.missions.hops.get_mut(&id) else { return };
+        settle_hop(row, mv, class, reason, at);
+        if let Some(versions) = versions {
+            row.input_versions = Some(versions);
+        }
+        let sequence = row.sequence;
+        let Some(mission) = self.missions.missions.get_mut(&row.mission_id) else { return };
+        if mv.row() != "H37" && mv.row() != "H35" {
+            forget_asked(mission);
+            // Whatever people were called for, somebody has done something about it.
+            mission.attention = None;
+        }
+        match mv.row() {
+            "H1" | "H2" | "H34" => {
+                mission.current_hop_id = Some(id);
+                mission.hops = mission.hops.max(sequence);
+            }
+            // A failed mission does not hear of it, but has no current hop from here on either.
+            "H6" | "H31" | "H32" | "H33" if mission.current_hop_id == Some(id) => mission.current_hop_id = None,
+            _ => {}
+        }
+    }
+}
+
+impl Missions {
+    /// The versions of its inputs that an execution reads.
+    fn pinned(&self, hop: Uuid) -> Value {
+        let inputs = self.hops.get(&hop).map(|hop| super::asset_ids(&hop.inputs)).unwrap_or_default();
+        let versions = inputs.into_iter().filter_map(|id| {
+            let asset = self.assets.get(&id)?;
+            Some((AssetId::from(id).to_string(), json!(asset.content_version)))
+        });
+        Value::Object(versions.collect::<Map<String, Value>>())
+    }
+}
+
+/// What the agent has to do is another thing now.
+fn forget_asked(mission: &mut mission::Model) {
+    (mission.asked, mission.asked_turn_id, mission.question, mission.gate_due_at) = (0, None, None, None);
+}
+
+/// The phase in which a hop failed.
+pub(crate) fn failed_phase(mv: &Move) -> Option<HopPhase> {
+    Some(match (mv.row(), mv.from()) {
+        ("H8", _) | ("H26", Some("HOP_PLAN_STARTED" | "HOP_PLAN_PROPOSED")) => HopPhase::Plan,
+        ("H11", _) | ("H26", Some("HOP_PLAN_READY")) => HopPhase::Resolve,
+        ("H22", _) | ("H26", Some("EXECUTING")) => HopPhase::Execute,
+        ("H14" | "H36" | "H26", _) => HopPhase::Impl,
+        _ => return None,
+    })
+}
+
+fn settle_hop(row: &mut hop::Model, mv: &Move, class: Option<FailureClass>, reason: &str, at: DateTime<Utc>) {
+    row.status = mv.to().to_owned();
+    row.ended_at = (!is_live(mv.table(), mv.to())).then_some(at);
+    if let Some(phase) = failed_phase(mv) {
+        row.phase = Some(phase.token().to_owned());
+        let class = class.unwrap_or(FailureClass::Recoverable);
+        row.failure_class = serde_json::to_value(class).ok().and_then(|class| class.as_str().map(str::to_owned));
+        row.error = Some(json!({"message": reason}));
+    }
+    match mv.row() {
+        "H3" | "H7" | "H12" | "H17" => {
+            row.revision += 1;
+            row.feedback = None;
+        }
+        "H4" => {
+            row.plan_accepted_once = true;
+            row.repairs = 0;
+        }
+        "H13" | "H18" => row.repairs += 1,
+        "H20" => row.attempts += 1,
+        "H27" => (row.phase, row.failure_class, row.error) = (None, None, None),
+        "H28" | "H29" | "H30" => {
+            (row.phase, row.failure_class, row.error) = (None, None, None);
+            row.repairs = 0;
+        }
+        "H34" => {
+            (row.phase, row.failure_class, row.error) = (None, None, None);
+            row.revision += 1;
+            row.attempts = 0;
+        }
+        "H35" => row.archived = true,
+        _ => {}
+    }
+}
+
+/// Whether an asset has a new version by this move.
+pub(crate) fn writes_content(mv: &Move) -> bool {
+    matches!(mv.row(), "AS5" | "AS9" | "AS17")
+}
+
+fn settle_step(
+    row: &mut tool_step::Model,
+    mv: &Move,
+    call: Option<Uuid>,
+    effect: Effect,
+    reason: &str,
+    at: DateTime<Utc>,
+) {
+    row.status = mv.to().to_owned();
+    row.ended_at = (!is_live(mv.table(), mv.to())).then_some(at);
+    match mv.row() {
+        "ST3" => row.validation_errors = None,
+        "ST5" => {
+            // One that begins without its call gets it, and is counted, when a runner looks at it.
+            row.attempts = i64::from(call.is_some());
+            (row.call_id, row.next_at, row.error, row.started_at) = (call, None, None, Some(at));
+        }
+        "ST7" => {
+            row.next_at = Some(at + Duration::milliseconds(decide::back_off_ms(effect, row.attempts)));
+            row.error = Some(json!({"message": reason}));
+        }
+        "ST4" | "ST8" => row.error = Some(json!({"message": reason})),
+        "ST11" | "ST12" | "ST19" => (row.attempts, row.next_at, row.error) = (0, None, None),
+        "ST14" | "ST16" => (row.tool, row.attempts, row.error) = (None, 0, None),
+        _ => {}
+    }
+    if mv.changes_state() && mv.to() != "EXECUTING" {
+        row.next_at = None;
+    }
+}
+
+fn settle_asset(row: &mut asset::Model, mv: &Move, reason: &str, at: DateTime<Utc>) {
+    row.status = mv.to().to_owned();
+    row.ended_at = (!is_live(mv.table(), mv.to())).then_some(at);
+    match mv.row() {
+        "AS6" | "AS7" | "AS10" => row.error = Some(json!({"message": reason})),
+        "AS4" | "AS5" | "AS9" | "AS12" | "AS13" | "AS14" => row.error = None,
+        // Its time begins anew.
+        "AS15" => (row.error, row.expires_at) = (None, row.ttl_ms.map(|ttl| at + Duration::milliseconds(ttl))),
+        "AS18" => row.promoted_version = Some(row.content_version),
+        "AS20" => row.revision += 1,
+        _ => {}
+    }
+}

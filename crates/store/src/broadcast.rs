@@ -1,0 +1,66 @@
+//! Broadcasts of a session, and the agents that one is for.
+
+use crate::addressee::{self, Addressee};
+use crate::connect::Store;
+use crate::entity::{agent, broadcast, message};
+use crate::error::StoreError;
+use chrono::{DateTime, Utc};
+use instar_core::id::{BroadcastId, SessionId};
+use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use std::collections::HashSet;
+use uuid::Uuid;
+
+/// Agents or messages asked for in one query.
+const KEYS_MAX: usize = 256;
+
+impl Store {
+    pub async fn broadcast(&self, id: BroadcastId) -> Result<Option<broadcast::Model>, StoreError> {
+        Ok(broadcast::Entity::find_by_id(id.uuid()).one(&self.db).await?)
+    }
+
+    /// The newest broadcast that still stands.
+    pub async fn standing_broadcast(
+        &self,
+        session: SessionId,
+        now: DateTime<Utc>,
+    ) -> Result<Option<broadcast::Model>, StoreError> {
+        let (none, later) = (broadcast::Column::ExpiresAt.is_null(), broadcast::Column::ExpiresAt.gt(now));
+        let newest = broadcast::Entity::find()
+            .filter(broadcast::Column::SessionId.eq(session.uuid()))
+            // As the partial index has it.
+            .filter(sea_orm::sea_query::Expr::cust("standing"))
+            .filter(Condition::any().add(none).add(later))
+            .order_by_desc(broadcast::Column::Id);
+        Ok(newest.limit(1).one(&self.db).await?)
+    }
+
+    /// Every agent of a session that was not deleted, as a message would find it, oldest first.
+    pub async fn audience(&self, session: SessionId) -> Result<Vec<Addressee>, StoreError> {
+        let ids: Vec<Uuid> = agent::Entity::find()
+            .filter(agent::Column::SessionId.eq(session.uuid()))
+            .filter(agent::Column::Drive.ne("deleted"))
+            .order_by_asc(agent::Column::Id)
+            .select_only()
+            .column(agent::Column::Id)
+            .into_tuple()
+            .all(&self.db)
+            .await?;
+        let mut audience = Vec::with_capacity(ids.len());
+        for some in ids.chunks(KEYS_MAX) {
+            let mut found = addressee::find(&self.db, some.to_vec()).await?;
+            audience.extend(some.iter().filter_map(|id| found.remove(id)));
+        }
+        Ok(audience)
+    }
+
+    /// Those of these messages that are there.
+    pub async fn existing_messages(&self, ids: &[Uuid]) -> Result<HashSet<Uuid>, StoreError> {
+        let mut there = HashSet::new();
+        for some in ids.chunks(KEYS_MAX) {
+            let found = message::Entity::find().filter(message::Column::Id.is_in(some.iter().copied()));
+            let found = found.select_only().column(message::Column::Id).into_tuple::<Uuid>();
+            there.extend(found.all(&self.db).await?);
+        }
+        Ok(there)
+    }
+}

@@ -1,0 +1,53 @@
+//! What a turn sees of earlier ones besides what was said. Read only where it is needed, and never by a worker
+//! that knows the agent already.
+
+use crate::held::Held;
+use crate::worker::Worker;
+use anyhow::Result;
+use instar_core::id::MessageId;
+use instar_runtime::context::{self, CALLS_MAX, Frozen};
+
+/// `queued`: messages that wait will be part of the turn.
+pub(crate) async fn earlier(worker: &Worker, held: &mut Held, queued: bool) -> Result<()> {
+    let waits = queued && held.transcript.iter().any(|m| m.turn_id.is_none() && context::is_prompt(m));
+    if waits || context::is_prompted(&held.turn, &held.transcript) {
+        return latest_loop(worker, held, queued).await;
+    }
+    // Nobody prompted it: it goes on with the last prompt, and sees what was done about it.
+    let (store, turns) = (worker.hub.store(), u64::from(worker.config.history_messages_max));
+    let (agent, turn) = (held.agent_id(), held.turn_id());
+    held.earlier = store.calls_before(agent, turn, turns, CALLS_MAX).await?;
+    let mut epoch = context::epoch(&held.turn, &held.transcript);
+    if epoch.is_none() {
+        // It is further back than the window; the turn before knows.
+        let before = store.turn_before(agent, turn).await?;
+        epoch = before.and_then(|before| Frozen::of(&before).epoch);
+    }
+    let Some(epoch) = epoch else { return Ok(()) };
+    if !held.transcript.iter().any(|m| m.id == epoch.uuid())
+        && let Some(prompt) = store.message(epoch).await?
+    {
+        held.transcript.insert(0, prompt);
+    }
+    let mut frozen = Frozen::of(&held.turn);
+    frozen.epoch = Some(epoch);
+    frozen.write(&mut held.turn);
+    Ok(())
+}
+
+/// A turn that has begun was read together with it.
+async fn latest_loop(worker: &Worker, held: &mut Held, queued: bool) -> Result<()> {
+    let spoke = held.transcript.iter().any(|m| m.turn_id.is_some_and(|turn| turn != held.turn.id));
+    if queued && spoke && context::has_tools(&held.agent) {
+        let turns = u64::from(worker.config.history_messages_max);
+        held.earlier = worker.hub.store().calls_seen(held.agent_id(), held.turn_id(), turns).await?;
+    }
+    Ok(())
+}
+
+/// The message with which the turn's prompt begins; `waiting` are those that it is about to take up.
+pub(crate) fn prompt(held: &Held, waiting: &[MessageId]) -> Option<MessageId> {
+    let own = context::is_prompted(&held.turn, &held.transcript);
+    let first = waiting.first().copied().filter(|_| !own);
+    first.or_else(|| context::epoch(&held.turn, &held.transcript))
+}

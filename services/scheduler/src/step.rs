@@ -1,0 +1,83 @@
+//! Steps that could go on and do not, attempts that are due, and assets whose time is over.
+
+use crate::{BATCH, Desk};
+use anyhow::Result;
+use chrono::Duration;
+use instar_core::id::{AssetId, HopId, SessionId, StepId};
+use instar_core::machine::{asset as asset_machine, hop as hop_machine};
+use instar_runtime::{Act, ActError, Done, asset, mapped_assets};
+use instar_store::entity::{timer, tool_step};
+
+/// A step that was ready for this long was not told of, or not heard.
+const UNHEARD: i64 = 2;
+
+pub(crate) async fn look(desk: Desk) -> Result<()> {
+    let store = desk.hub.store();
+    let before = store.now().await? - Duration::seconds(UNHEARD);
+    for step in store.idle_steps(before, BATCH).await? {
+        if step.status == "READY_TO_EXECUTE" && lost_its_input(&desk, &step).await? {
+            continue;
+        }
+        if desk.repeats.due(step.id, step.version) {
+            desk.hub.wake_step(SessionId::from(step.session_id), StepId::from(step.id), step.traceparent.as_deref());
+        }
+    }
+    Ok(())
+}
+
+/// A step whose input went bad while its hop runs can never begin: the hop fails, and says what to do.
+async fn lost_its_input(desk: &Desk, step: &tool_step::Model) -> Result<bool> {
+    let store = desk.hub.store();
+    for id in mapped_assets(&step.parameter_mapping) {
+        let found = store.asset(AssetId::from(id)).await?;
+        let status = found.as_ref().map_or("deleted", |asset| asset.status.as_str());
+        if !matches!(status, "EXPIRED" | "ERROR" | "deleted") {
+            continue;
+        }
+        let name = found.as_ref().map_or("an asset", |asset| asset.name.as_str());
+        let why = format!("step {} reads {name}, which is {status}: make it READY, then retry the hop", step.name);
+        let (session, hop) = (SessionId::from(step.session_id), HopId::from(step.hop_id));
+        let mut act = Act::new(session, hop, &hop_machine::TABLE, "step_failed", desk.actor.clone()).reason(&why);
+        // What it would have made cannot be made.
+        for output in mapped_assets(&step.result_mapping) {
+            let waits = store.asset(AssetId::from(output)).await?;
+            if waits.is_some_and(|asset| asset.status == "READY_FOR_PROCESSING") {
+                act = act.then(AssetId::from(output), &asset_machine::TABLE, "validation_failed");
+            }
+        }
+        settle(desk, act).await?;
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// The pause before another attempt is over.
+pub(crate) async fn attempt(desk: &Desk, timer: &timer::Model) -> Result<bool> {
+    if let Ok(id) = timer.entity.parse::<StepId>()
+        && let Some(step) = desk.hub.store().step(id).await?
+        && step.status == "EXECUTING"
+    {
+        desk.hub.wake_step(SessionId::from(step.session_id), id, step.traceparent.as_deref());
+    }
+    Ok(true)
+}
+
+pub(crate) async fn expire(desk: Desk) -> Result<()> {
+    for row in desk.hub.store().expired_assets(BATCH).await? {
+        let (session, id) = (SessionId::from(row.session_id), AssetId::from(row.id));
+        let why = format!("{} has expired: refresh it and provide or make it again", row.name);
+        let act = Act::new(session, id, &asset_machine::TABLE, "ttl_exceeded", desk.actor.clone()).reason(&why);
+        settle(&desk, asset::lose(act, id)).await?;
+    }
+    Ok(())
+}
+
+async fn settle(desk: &Desk, act: Act<'_>) -> Result<()> {
+    match act.carry_out(&desk.hub).await {
+        Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
+        // Somebody was faster, or will be.
+        Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Absent(_) | ActError::Contended) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! What agents see of their past, through worker, runner and scheduler on both backends.
+
+use anyhow::{Context, Result, ensure};
+use instar_core::id::{AgentId, SessionId};
+use instar_core::rune::Draft;
+use instar_core::rune::payload::ConfigUpdated;
+use instar_runtime::config::{Config, ModelConfig};
+use instar_runtime::flow::Mode;
+use instar_store::entity::{agent, message};
+use instar_store::{Answer, Change, Commit};
+use instar_testkit::model::{Reply, Request, Script};
+use instar_testkit::wait;
+use instar_tests::fleet::tool_turn;
+use instar_tests::stage::Stage;
+use instar_tests::troupe::{Troupe, WITHIN};
+use instar_tests::{cast, on_both};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
+use serde_json::{Value, json};
+
+async fn agent(troupe: &Troupe, config: Value) -> Result<(SessionId, AgentId)> {
+    let store = troupe.context.hub.store();
+    let session = cast::session(store).await?;
+    Ok((session, cast::agent_like(store, session, config).await?))
+}
+
+async fn ask(troupe: &Troupe, agent: AgentId, words: &str) -> Result<Request> {
+    let turn = troupe.send(agent, words, Mode::Queue).await?.context("a turn")?;
+    let ended = troupe.ended(turn).await?;
+    ensure!(ended.status == "completed", "{ended:?}");
+    troupe.model.requests().pop().context("a request")
+}
+
+/// A write that the worker does not know of: what it knows of the agent no longer holds.
+async fn touch(troupe: &Troupe, session: SessionId, id: AgentId) -> Result<()> {
+    let mut commit = Commit::new(session, cast::person());
+    commit.change(Change::new(&agent::TABLE, id.uuid()).set(agent::Column::Role, "touched"));
+    commit.rune(Draft::new(id, &ConfigUpdated { changes: json!({"role": "touched"}) })?.agent(id));
+    let landed = troupe.context.hub.commit(commit).await?;
+    ensure!(matches!(landed, Answer::Moved(_)), "{landed:?}");
+    Ok(())
+}
+
+fn results(request: &Request) -> Vec<String> {
+    let tool = request.messages().iter().filter(|m| m["role"] == "tool");
+    tool.map(|m| m["content"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+async fn the_latest_tool_loop_is_seen_whether_the_agent_is_known_or_read_anew(stage: Stage) -> Result<()> {
+    let script = Script::function(|request| {
+        match request.user_text().starts_with("echo") && request.tool_results().is_empty() {
+            true => Reply::call("echo", json!({"text": request.user_text()})),
+            false => Reply::text("Done."),
+        }
+    });
+    let troupe = Troupe::start(&stage, script, Config::default()).await?;
+    let (session, agent) = agent(&troupe, json!({"tools": ["echo"]})).await?;
+    ask(&troupe, agent, "echo one").await?;
+    ask(&troupe, agent, "echo two").await?;
+    let warm = ask(&troupe, agent, "words").await?;
+    touch(&troupe, session, agent).await?;
+    let cold = ask(&troupe, agent, "more words").await?;
+    let again = ask(&troupe, agent, "and more").await?;
+    for request in [&warm, &cold, &again] {
+        let results = results(request);
+        ensure!(results.len() == 1 && results[0].contains("echo two"), "{results:?}");
+    }
+    let [shorter, longer] = [&warm, &cold].map(|request| request.messages());
+    ensure!(longer.starts_with(shorter), "{shorter:#?}\n{longer:#?}");
+    ensure!(again.messages().starts_with(longer), "{longer:#?}");
+    troupe.audit(session).await
+}
+
+async fn an_order_is_not_lost_however_much_was_said_since(stage: Stage) -> Result<()> {
+    let mut config = Config::default();
+    config.worker.history_messages_max = 2;
+    config.scheduler.nudge_pause_ms = 10;
+    let troupe = Troupe::start(&stage, Script::function(|_| Reply::text("One step done.")), config).await?;
+    let (session, agent) = agent(&troupe, json!({"loop": "autonomous"})).await?;
+    troupe.send(agent, "old words", Mode::Queue).await?;
+    wait::until_ok(WITHIN, || async {
+        let made = troupe.model.requests().len();
+        ensure!(made >= 4, "{made} calls");
+        Ok(())
+    })
+    .await?;
+    for request in troupe.model.requests() {
+        let said = request.body["messages"].to_string();
+        ensure!(said.contains("old words"), "{said}");
+    }
+    let last = troupe.model.requests().pop().context("a request")?;
+    ensure!(last.user_text().contains("Carry on"), "{:?}", last.messages());
+    wait::until_ok(WITHIN, || async {
+        let row = stage.store.agent(agent).await?.context("the agent")?;
+        ensure!(row.drive == "idle", "{}", row.drive);
+        Ok(())
+    })
+    .await?;
+    troupe.audit(session).await
+}
+
+async fn what_no_longer_fits_is_summarised_once_and_then_known_by_its_summary(stage: Stage) -> Result<()> {
+    // A thousand tokens for the conversation, by estimate four bytes each.
+    let mut config = Config::default();
+    config.models.push(ModelConfig { name: "default".into(), context_window: Some(2_048), ..ModelConfig::default() });
+    let script =
+        Script::function(|request| match request.messages()[0]["content"].to_string().contains("keep the memory") {
+            true => Reply::text("They count numbers."),
+            false => Reply::text("Counted."),
+        });
+    let troupe = Troupe::start(&stage, script, config).await?;
+    let (session, agent) = agent(&troupe, json!({"system_prompt": "You count."})).await?;
+    let summaries = |troupe: &Troupe| {
+        let asked = |request: &Request| request.messages()[0]["content"].to_string().contains("keep the memory");
+        troupe.model.requests().iter().filter(|request| asked(request)).count()
+    };
+    for n in 0..3 {
+        ask(&troupe, agent, &format!("number {n} {}", "x".repeat(1_400))).await?;
+    }
+    assert_eq!(summaries(&troupe), 1);
+    for known in [true, false] {
+        if !known {
+            touch(&troupe, session, agent).await?;
+        }
+        let request = ask(&troupe, agent, "go on").await?;
+        let said = request.body["messages"].to_string();
+        ensure!(
+            said.contains("They count numbers.") && said.contains("number 2") && !said.contains("number 1"),
+            "{said}"
+        );
+    }
+    assert_eq!(summaries(&troupe), 1);
+    let stored = message::Entity::find()
+        .filter(message::Column::AgentId.eq(agent.uuid()))
+        .filter(message::Column::Source.eq("summary"))
+        .all(stage.store.db())
+        .await?;
+    assert_eq!(stored.iter().map(|row| row.content.as_str()).collect::<Vec<_>>(), ["They count numbers."]);
+    troupe.audit(session).await
+}
+
+async fn a_summary_that_is_no_shorter_is_not_kept(stage: Stage) -> Result<()> {
+    let mut config = Config::default();
+    config.models.push(ModelConfig { name: "default".into(), context_window: Some(2_048), ..ModelConfig::default() });
+    let script =
+        Script::function(|request| match request.messages()[0]["content"].to_string().contains("keep the memory") {
+            true => Reply::text("blah ".repeat(2_000)),
+            false => Reply::text("Counted."),
+        });
+    let troupe = Troupe::start(&stage, script, config).await?;
+    let (session, agent) = agent(&troupe, json!({"system_prompt": "You count."})).await?;
+    for n in 0..3 {
+        ask(&troupe, agent, &format!("number {n} {}", "x".repeat(1_400))).await?;
+    }
+    let last = troupe.model.requests().pop().context("a request")?;
+    let said = last.body["messages"].to_string();
+    ensure!(said.contains("number 2") && !said.contains("number 0") && !said.contains("blah"), "{said}");
+    troupe.audit(session).await
+}
+
+async fn a_turn_notes_what_it_sent_in_a_few_bytes(stage: Stage) -> Result<()> {
+    let troupe = Troupe::start(&stage, tool_turn(), Config::default()).await?;
+    let (_, agent) = agent(&troupe, json!({"tools": ["echo"]})).await?;
+    let turn = troupe.send(agent, "echo one", Mode::Queue).await?.context("a turn")?;
+    let input = troupe.ended(turn).await?.input;
+    let sent = input["sent"].as_array().context("sent")?;
+    assert_eq!(sent.len(), 2, "{input}");
+    ensure!(input.to_string().len() <= 60, "{input}");
+    let runes = stage.store.runes(troupe.turn(turn).await?.session_id.into(), 0, 100).await?;
+    let started = runes.iter().find(|rune| rune.kind == "turn.started").context("turn.started")?;
+    ensure!(started.payload.get().contains("\"prompt_epoch\":\"msg_"), "{}", started.payload.get());
+    Ok(())
+}
+
+on_both! {
+    the_latest_tool_loop_is_seen_whether_the_agent_is_known_or_read_anew;
+    an_order_is_not_lost_however_much_was_said_since;
+    what_no_longer_fits_is_summarised_once_and_then_known_by_its_summary;
+    a_summary_that_is_no_shorter_is_not_kept;
+    a_turn_notes_what_it_sent_in_a_few_bytes;
+}

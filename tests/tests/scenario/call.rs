@@ -1,0 +1,247 @@
+//! Tool calls: approved, denied, cancelled, refused, lost; each has one result.
+
+use crate::world::{WITHIN, World, calls_once, text};
+use crate::{Group, scenarios};
+use anyhow::{Context, Result, ensure};
+use instar_testkit::model::Reply;
+use serde_json::{Value, json};
+
+pub(crate) static PLAIN: Group = Group {
+    name: "call",
+    config: "[[tools]]\nname = \"talk\"\nkind = \"command\"\nparameters = { type = \"object\" }\n\
+             command = [\"/bin/sh\", \"-c\", \"for n in 1 2 3; do echo step $n >&2; sleep 1; done; echo {}\"]\n",
+    environment: &[],
+    at_once: 4,
+    scenarios: scenarios![
+        is_approved_by_policy_and_by_a_person,
+        is_denied_by_a_person,
+        is_denied_by_policy,
+        is_cancelled_before_and_while_it_runs,
+        is_refused_when_it_is_no_call,
+        may_not_leave_its_sandbox,
+        fails_and_the_model_is_told,
+        says_how_far_it_is,
+    ],
+};
+
+/// Clocks so short that they run out.
+pub(crate) static HASTY: Group = Group {
+    name: "hasty_call",
+    config: "[worker]\napproval_timeout_ms = 400\n\
+             [[tools]]\nname = \"sleep\"\nkind = \"builtin\"\ntimeout_ms = 300\n",
+    environment: &[],
+    at_once: 4,
+    scenarios: scenarios![nobody_decides_in_time, takes_longer_than_it_may],
+};
+
+/// Processes die here.
+pub(crate) static MORTAL: Group = Group {
+    name: "mortal_call",
+    config: "[lease]\nttl_ms = 600\n",
+    environment: &[],
+    at_once: 1,
+    scenarios: scenarios![
+        is_run_again_if_that_does_no_harm,
+        is_unknown_and_resolved_by_a_person,
+        is_given_up_when_it_costs_too_many_runners,
+    ],
+};
+
+/// The runner is slow to say what came of an effect.
+pub(crate) static LATE: Group = Group {
+    name: "late_call",
+    config: "",
+    environment: &[("INSTAR_CRASH_AT", "runner.effect.after:wait")],
+    at_once: 1,
+    scenarios: scenarios![has_its_result_when_another_comes],
+};
+
+async fn is_approved_by_policy_and_by_a_person(world: World) -> Result<()> {
+    world.script(calls_once("charge", json!({"token": "approved"})));
+    let session = world.session().await?;
+    let free = world.agent(&session, json!({"tools": ["charge"]})).await?;
+    ensure!(world.turn(&free, "go").await?["status"] == "completed");
+    let asked = world.agent(&session, json!({"tools": ["charge"], "approval_mode": "auto"})).await?;
+    let turn = world.begin(&asked, "go").await?;
+    let call = world.call_is(&turn, "awaiting_approval").await?;
+    let waiting = world.get(&format!("/v1/turns/{turn}")).await?;
+    ensure!(waiting["waiting_for"].to_string().contains("approval"), "{waiting}");
+    world.act(&format!("/v1/tool-calls/{call}/approve"), json!({})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    let call = world.get(&format!("/v1/tool-calls/{call}")).await?;
+    ensure!(call["status"] == "completed_result", "{call}");
+    let effects = world.fleet().tool.ledger().effects();
+    let ours = effects.iter().filter(|effect| effect.name == "charge").count();
+    ensure!(ours == 2, "{effects:?}");
+    Ok(())
+}
+
+async fn is_denied_by_a_person(world: World) -> Result<()> {
+    world.script(calls_once("charge", json!({"token": "denied"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["charge"], "approval_mode": "auto"})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    let call = world.call_is(&turn, "awaiting_approval").await?;
+    world.act(&format!("/v1/tool-calls/{call}/deny"), json!({"reason": "too dear"})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    world.call_is(&turn, "denied").await?;
+    world.refused(&format!("/v1/tool-calls/{call}/approve"), json!({}), "denied").await?;
+    Ok(())
+}
+
+async fn is_denied_by_policy(world: World) -> Result<()> {
+    world.script(calls_once("charge", json!({"token": "never"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["charge"], "approval_mode": "read_only"})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    world.call_is(&turn, "denied").await?;
+    Ok(())
+}
+
+async fn is_cancelled_before_and_while_it_runs(world: World) -> Result<()> {
+    world.script(calls_once("slow_charge", json!({"token": "cancelled"})));
+    let session = world.session().await?;
+    let asked = world.agent(&session, json!({"tools": ["slow_charge"], "approval_mode": "auto"})).await?;
+    let turn = world.begin(&asked, "go").await?;
+    let call = world.call_is(&turn, "awaiting_approval").await?;
+    world.act(&format!("/v1/tool-calls/{call}/cancel"), json!({})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    world.call_is(&turn, "cancelled_result").await?;
+
+    let free = world.agent(&session, json!({"tools": ["slow_charge"]})).await?;
+    let turn = world.begin(&free, "go").await?;
+    let call = world.call_is(&turn, "executing").await?;
+    let started = |found: &Value| found["attempts"] == 1;
+    world.until(&format!("/v1/tool-calls/{call}"), started).await?;
+    world.act(&format!("/v1/tool-calls/{call}/cancel"), json!({})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    Ok(())
+}
+
+async fn is_refused_when_it_is_no_call(world: World) -> Result<()> {
+    world.script(|request| match request.tool_results().is_empty() {
+        true => Reply::call("charge", json!({"wrong": 1})).and(Reply::call("no_such_tool", json!({}))),
+        false => Reply::text("I see."),
+    });
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["charge"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    let calls = world.calls(&turn, |calls| calls.len() == 2).await?;
+    ensure!(calls.iter().all(|call| call["status"] == "error_result"), "{calls:?}");
+    Ok(())
+}
+
+async fn may_not_leave_its_sandbox(world: World) -> Result<()> {
+    world.script(calls_once("http_fetch", json!({"url": "http://169.254.169.254/latest/meta-data"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["http_fetch"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
+    ensure!(calls[0]["result_status"] == "sandbox_violation", "{calls:?}");
+    Ok(())
+}
+
+async fn fails_and_the_model_is_told(world: World) -> Result<()> {
+    world.script(calls_once("fail_charge", json!({"token": "failed"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["fail_charge"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
+    ensure!(calls[0]["result_status"] == "error", "{calls:?}");
+    Ok(())
+}
+
+async fn nobody_decides_in_time(world: World) -> Result<()> {
+    world.script(calls_once("charge", json!({"token": "undecided"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["charge"], "approval_mode": "auto"})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    world.call_is(&turn, "timeout_result").await?;
+    Ok(())
+}
+
+async fn takes_longer_than_it_may(world: World) -> Result<()> {
+    world.script(calls_once("sleep", json!({"ms": 60_000})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["sleep"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    world.call_is(&turn, "timeout_result").await?;
+    Ok(())
+}
+
+async fn is_run_again_if_that_does_no_harm(world: World) -> Result<()> {
+    world.script(calls_once("slow_put", json!({"token": "again"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["slow_put"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    world.runes_of(&session, "tool.started", 1).await?;
+    world.kill("tool-runner").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    world.call_is(&turn, "completed_result").await?;
+    world.runes_of(&session, "tool.reclaimed", 1).await?;
+    Ok(())
+}
+
+async fn is_unknown_and_resolved_by_a_person(world: World) -> Result<()> {
+    world.script(calls_once("slow_charge", json!({"token": "unknown"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["slow_charge"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    world.runes_of(&session, "tool.started", 1).await?;
+    world.kill("tool-runner").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
+    ensure!(calls[0]["result_status"] == "unknown", "{calls:?}");
+    let call = text(&calls[0], "id").context("the call")?;
+    world
+        .act(&format!("/v1/tool-calls/{call}/resolve"), json!({"outcome": "success", "output": "it was done"}))
+        .await?;
+    world.runes_of(&session, "tool.resolved", 1).await?;
+    Ok(())
+}
+
+async fn is_given_up_when_it_costs_too_many_runners(world: World) -> Result<()> {
+    world.script(calls_once("slow_put", json!({"token": "poison"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["slow_put"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    for attempt in 1..=3 {
+        world.runes_of(&session, "tool.started", attempt).await?;
+        world.kill("tool-runner").await?;
+    }
+    let turn = world.ended(&turn).await?;
+    ensure!(turn["status"] == "error" && turn["error"]["error_type"] == "tool_crash", "{turn}");
+    Ok(())
+}
+
+async fn says_how_far_it_is(world: World) -> Result<()> {
+    world.script(calls_once("talk", json!({})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["talk"]})).await?;
+    let turn = world.turn(&agent, "go").await?;
+    ensure!(turn["status"] == "completed", "{turn}");
+    let said = world.runes_of(&session, "tool.progress", 1).await?;
+    ensure!(said[0]["payload"]["chunk"].as_str().is_some_and(|chunk| chunk.contains("step 1")), "{said:?}");
+    Ok(())
+}
+
+async fn has_its_result_when_another_comes(world: World) -> Result<()> {
+    world.script(calls_once("charge", json!({"token": "late"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["charge"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    world.runes_of(&session, "tool.started", 1).await?;
+    instar_testkit::wait::until(WITHIN, || async { !world.fleet().tool.ledger().effects().is_empty() }).await;
+    let call = world.call_is(&turn, "executing").await?;
+    world.act(&format!("/v1/tool-calls/{call}/cancel"), json!({})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    world.runes_of(&session, "system.invariant_violation", 1).await?;
+    world.call_is(&turn, "cancelled_result").await?;
+    Ok(())
+}

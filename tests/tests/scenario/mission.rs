@@ -1,0 +1,407 @@
+//! Missions: what an agent proposes, what people say to it, and what goes on by itself.
+
+use crate::world::{World, text};
+use crate::{Group, scenarios};
+use anyhow::{Context, Result, ensure};
+use instar_testkit::model::{Reply, Request};
+use serde_json::{Value, json};
+
+pub(crate) static PLAIN: Group = Group {
+    name: "mission",
+    config: "[[tools]]\nname = \"stumble\"\nkind = \"command\"\ncommand = [\"/bin/false\"]\n\
+             parameters = { type = \"object\" }\nside_effects = true\n",
+    environment: &[],
+    at_once: 4,
+    scenarios: scenarios![
+        is_planned_by_its_agent_and_decided_by_people,
+        is_proposed_by_an_agent_and_revised_as_asked,
+        waits_for_the_answer_to_a_question,
+        tells_the_agent_what_is_wrong_with_its_steps,
+        gives_up_an_agent_that_proposes_nothing,
+        ends_with_its_session,
+        goes_on_after_a_pause,
+        is_walked_through_by_hand,
+        runs_unattended,
+        is_stopped_failed_and_retried,
+    ],
+};
+
+/// Processes die here.
+pub(crate) static MORTAL: Group = Group {
+    name: "mortal_mission",
+    config: "[lease]\nttl_ms = 600\n",
+    environment: &[],
+    at_once: 1,
+    scenarios: scenarios![is_asked_again_after_everything_died],
+};
+
+const TOOLS: [&str; 5] = ["propose_mission", "propose_hop_plan", "propose_hop_impl", "ask_person", "echo"];
+
+/// The last thing a person or the house said.
+pub(crate) fn asked(request: &Request) -> Option<String> {
+    let last = request.messages().last()?;
+    (last["role"] == "user").then(|| last["content"].to_string())
+}
+
+/// The first asset id behind these words.
+pub(crate) fn asset_after(prompt: &str, words: &str) -> String {
+    let from = prompt.find(words).map_or(0, |at| at + words.len());
+    let rest = &prompt[from..];
+    let at = rest.find("ast_").unwrap_or(0);
+    rest[at..].chars().take(36).collect()
+}
+
+fn plan(prompt: &str, name: &str) -> Reply {
+    let output = asset_after(prompt, "- map (");
+    Reply::call("propose_hop_plan", json!({"name": name, "output": {"asset_id": output}, "is_final": true}))
+}
+
+fn steps(prompt: &str) -> Reply {
+    let output = asset_after(prompt, "and makes ");
+    let step = json!({
+        "tool_id": "echo",
+        "parameter_mapping": {"text": {"type": "literal", "value": "rocks"}},
+        "result_mapping": {"output": {"type": "asset_field", "state_asset_id": output}},
+    });
+    Reply::call("propose_hop_impl", json!({"steps": [step]}))
+}
+
+/// An agent that answers what a mission asks of it.
+fn diligent(request: &Request) -> Reply {
+    match asked(request) {
+        Some(prompt) if prompt.contains("Propose its steps") => steps(&prompt),
+        Some(prompt) if prompt.contains("shorter") => plan(&prompt, "short leg"),
+        Some(prompt) if prompt.contains("Propose the next hop") => plan(&prompt, "long leg"),
+        _ => Reply::text("Done."),
+    }
+}
+
+/// A mission that a person proposes to this agent.
+async fn proposed(world: &World, session: &str, agent: &str, more: Value) -> Result<String> {
+    let mut body = json!({
+        "name": world.name, "goal": "a map", "success_criteria": ["every rock is on it"],
+        "outputs": [{"name": "map", "type": "string"}], "agent_id": agent,
+    });
+    body.as_object_mut().context("a body")?.extend(more.as_object().cloned().unwrap_or_default());
+    text(&world.act(&format!("/v1/sessions/{session}/missions"), body).await?, "id")
+}
+
+/// A session with an agent that has the tools of missions.
+pub(crate) async fn crew(world: &World) -> Result<(String, String)> {
+    let root = world.described(json!({"tools": TOOLS}));
+    let session = world.act("/v1/sessions", json!({"name": world.name, "root_agent": root})).await?;
+    Ok((text(&session, "id")?, text(&session, "root_agent_id")?))
+}
+
+/// The mission's current hop, once it is in this state.
+async fn hop_is(world: &World, mission: &str, status: &str) -> Result<Value> {
+    let found =
+        world.until(&format!("/v1/hops?mission={mission}"), |found| found["data"][0]["status"] == status).await?;
+    Ok(found["data"][0].clone())
+}
+
+async fn is_planned_by_its_agent_and_decided_by_people(world: World) -> Result<()> {
+    world.script(diligent);
+    let (session, agent) = crew(&world).await?;
+    let mission = proposed(&world, &session, &agent, json!({})).await?;
+    world.act(&format!("/v1/missions/{mission}/approve"), json!({"revision": 1})).await?;
+    let hop = hop_is(&world, &mission, "HOP_PLAN_PROPOSED").await?;
+    ensure!(hop["name"] == "long leg" && hop["is_final"] == true, "{hop}");
+    let on = |action: &str| format!("/v1/hops/{}/{action}", hop["id"].as_str().unwrap_or_default());
+    world.act(&on("reject-plan"), json!({"feedback": "make it shorter"})).await?;
+    let again = world.until(&format!("/v1/hops/{}", text(&hop, "id")?), |hop| hop["name"] == "short leg").await?;
+    ensure!(again["revision"] == 2 && again["feedback"].is_null(), "{again}");
+    world.refused(&on("approve-plan"), json!({"revision": 1}), "revision 2").await?;
+    world.act(&on("approve-plan"), json!({"revision": 2})).await?;
+    let ready = hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    world.act(&on("reject-impl"), json!({"feedback": "once more"})).await?;
+    let ready = world
+        .until(&format!("/v1/hops/{}", text(&ready, "id")?), |hop| {
+            hop["status"] == "HOP_IMPL_PROPOSED" && hop["revision"].as_i64() > ready["revision"].as_i64()
+        })
+        .await?;
+    world.act(&on("approve-impl"), json!({"revision": ready["revision"]})).await?;
+    world.act(&on("request-changes"), json!({"feedback": "wait"})).await?;
+    hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    let (code, said) = world.run(&["hop", "show", &text(&hop, "id")?, "-o", "json"]).await?;
+    ensure!(code == 0 && said.contains("HOP_IMPL_PROPOSED"), "{code} {said}");
+    let (code, said) = world.run(&["mission", "list", "--awaits", "person"]).await?;
+    ensure!(code == 0 && said.contains(&mission), "{code} {said}");
+    let (code, said) = world.run(&["mission", "approve", &mission]).await?;
+    ensure!(code == 4 && said.contains("refuses approve_mission"), "{code} {said}");
+    let (code, said) = world.run(&["mission", "cancel", &mission, "--reason", "rain"]).await?;
+    ensure!(code == 0 && said.contains("CANCELLED"), "{code} {said}");
+    let (code, said) = world.run(&["replay", &session]).await?;
+    ensure!(code == 0 && said.contains("mission") && said.contains("0 differences"), "{code} {said}");
+    Ok(())
+}
+
+async fn is_proposed_by_an_agent_and_revised_as_asked(world: World) -> Result<()> {
+    world.script(|request| match asked(request) {
+        Some(prompt) if prompt.contains("wants it changed: call it chart") => {
+            let at = prompt.find("mis_").unwrap_or(0);
+            let id: String = prompt[at..].chars().take(36).collect();
+            Reply::call(
+                "propose_mission",
+                json!({"mission_id": id, "name": "chart", "goal": "a chart",
+                "success_criteria": ["it is one"], "outputs": [{"name": "chart"}]}),
+            )
+        }
+        Some(prompt) if prompt.contains("think of something") => Reply::call(
+            "propose_mission",
+            json!({"name": "map",
+            "goal": "a map", "success_criteria": ["it is one"], "outputs": [{"name": "map"}]}),
+        ),
+        _ => Reply::text("Done."),
+    });
+    let (session, agent) = crew(&world).await?;
+    ensure!(world.turn(&agent, "think of something").await?["status"] == "completed");
+    let found = world.get(&format!("/v1/missions?session={session}")).await?;
+    let mission = text(&found["data"][0], "id")?;
+    ensure!(found["data"][0]["author"] == json!(agent) && found["data"][0]["agent_id"] == json!(agent), "{found}");
+    let feedback = json!({"feedback": "call it chart"});
+    world.act(&format!("/v1/missions/{mission}/request-changes"), feedback).await?;
+    let revised = world.until(&format!("/v1/missions/{mission}"), |mission| mission["revision"] == 2).await?;
+    ensure!(revised["name"] == "chart" && revised["feedback"].is_null() && revised["awaits"] == "person", "{revised}");
+    world.refused(&format!("/v1/missions/{mission}/approve"), json!({"revision": 1}), "revision 2").await?;
+    world.act(&format!("/v1/missions/{mission}/reject"), json!({"reason": "no"})).await?;
+    Ok(())
+}
+
+async fn waits_for_the_answer_to_a_question(world: World) -> Result<()> {
+    world.script(|request| match asked(request) {
+        Some(prompt) if prompt.contains("the northern one") => plan_by_name(request),
+        Some(prompt) if prompt.contains("Propose the next hop") => {
+            Reply::call("ask_person", json!({"question": "Which coast?"}))
+        }
+        _ => Reply::text("Done."),
+    });
+    let (session, agent) = crew(&world).await?;
+    let mission = proposed(&world, &session, &agent, json!({"gates": {"mission": "auto"}})).await?;
+    let asks = world.until(&format!("/v1/missions/{mission}"), |mission| mission["question"].is_object()).await?;
+    ensure!(asks["question"]["text"] == "Which coast?" && asks["awaits"] == "person", "{asks}");
+    let (code, said) = world.run(&["mission", "answer", &mission, "the northern one"]).await?;
+    ensure!(code == 0, "{code} {said}");
+    hop_is(&world, &mission, "HOP_PLAN_PROPOSED").await?;
+    let after = world.get(&format!("/v1/missions/{mission}")).await?;
+    ensure!(after["question"].is_null(), "{after}");
+    Ok(())
+}
+
+/// The asset is named in an earlier message of the conversation.
+fn plan_by_name(request: &Request) -> Reply {
+    let all = request.messages().iter().map(|message| message["content"].to_string()).collect::<Vec<_>>().join("\n");
+    plan(&all, "north")
+}
+
+async fn tells_the_agent_what_is_wrong_with_its_steps(world: World) -> Result<()> {
+    world.script(|request| {
+        let last = request.messages().last().cloned().unwrap_or_default();
+        match asked(request) {
+            Some(prompt) if prompt.contains("Propose its steps") => {
+                Reply::call("propose_hop_impl", json!({"steps": [{"tool_id": "no_such_tool"}]}))
+            }
+            Some(_) => diligent(request),
+            None if last["content"].to_string().contains("do not fit together") => {
+                let all = request.messages().iter().map(|m| m["content"].to_string()).collect::<Vec<_>>().join("\n");
+                steps(&all)
+            }
+            None => Reply::text("Done."),
+        }
+    });
+    let (session, agent) = crew(&world).await?;
+    let gates = json!({"gates": {"mission": "auto", "plan": "auto"}});
+    let mission = proposed(&world, &session, &agent, gates).await?;
+    hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    let invalid = world.runes_of(&session, "hop.impl_invalid", 1).await?;
+    ensure!(invalid[0]["payload"]["errors"][0].to_string().contains("no_such_tool"), "{invalid:?}");
+    Ok(())
+}
+
+async fn gives_up_an_agent_that_proposes_nothing(world: World) -> Result<()> {
+    world.script(|_| Reply::text("I would rather not."));
+    let (session, agent) = crew(&world).await?;
+    let mission = proposed(&world, &session, &agent, json!({"gates": {"mission": "auto"}})).await?;
+    let hop = hop_is(&world, &mission, "FAILED").await?;
+    ensure!(hop["phase"] == "plan" && hop["failure_class"] == "recoverable", "{hop}");
+    let shown = world.get(&format!("/v1/missions/{mission}")).await?;
+    ensure!(shown["status"] == "IN_PROGRESS" && shown["attention"]["reason"] == "hop_failed", "{shown}");
+    ensure!(shown["awaits"] == "person", "{shown}");
+    let id = text(&hop, "id")?;
+    world.refused(&format!("/v1/hops/{id}/fix"), json!({}), "replan_hop").await?;
+    world.refused(&format!("/v1/hops/{id}/retry"), json!({}), "never executed").await?;
+    world.script(diligent);
+    world.act(&format!("/v1/hops/{id}/replan"), json!({})).await?;
+    hop_is(&world, &mission, "HOP_PLAN_PROPOSED").await?;
+    Ok(())
+}
+
+async fn ends_with_its_session(world: World) -> Result<()> {
+    world.script(diligent);
+    let (session, agent) = crew(&world).await?;
+    let mission = proposed(&world, &session, &agent, json!({})).await?;
+    let kept = proposed(&world, &session, &agent, json!({"detached": true})).await?;
+    world.act(&format!("/v1/sessions/{session}/close"), json!({})).await?;
+    let ended = world.until(&format!("/v1/missions/{mission}"), |mission| mission["status"] == "CANCELLED").await?;
+    ensure!(ended["awaits"] == "nobody", "{ended}");
+    let cancelled = world.runes_of(&session, "mission.cancelled", 1).await?;
+    ensure!(cancelled[0]["payload"]["reason"] == "session_closed", "{cancelled:?}");
+    ensure!(world.get(&format!("/v1/missions/{kept}")).await?["status"] == "AWAITING_APPROVAL");
+    world.refused(&format!("/v1/missions/{kept}/approve"), json!({}), "its session is clos").await?;
+    Ok(())
+}
+
+async fn goes_on_after_a_pause(world: World) -> Result<()> {
+    world.script(diligent);
+    let (session, agent) = crew(&world).await?;
+    let mission = proposed(&world, &session, &agent, json!({})).await?;
+    world.act(&format!("/v1/sessions/{session}/pause"), json!({})).await?;
+    world.act(&format!("/v1/missions/{mission}/approve"), json!({})).await?;
+    ensure!(world.get(&format!("/v1/hops?mission={mission}")).await?["data"] == json!([]), "nobody is asked now");
+    world.act(&format!("/v1/sessions/{session}/resume"), json!({})).await?;
+    hop_is(&world, &mission, "HOP_PLAN_PROPOSED").await?;
+    Ok(())
+}
+
+async fn is_asked_again_after_everything_died(world: World) -> Result<()> {
+    world.script(diligent);
+    let (session, agent) = crew(&world).await?;
+    let mission = proposed(&world, &session, &agent, json!({})).await?;
+    world.act(&format!("/v1/missions/{mission}/approve"), json!({})).await?;
+    for service in ["agent-worker", "tool-runner", "scheduler", "api"] {
+        world.kill(service).await?;
+    }
+    let hop = hop_is(&world, &mission, "HOP_PLAN_PROPOSED").await?;
+    world.act(&format!("/v1/hops/{}/approve-plan", text(&hop, "id")?), json!({})).await?;
+    world.kill("tool-runner").await?;
+    hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    Ok(())
+}
+
+/// What the command line answers.
+async fn told(world: &World, arguments: &[&str]) -> Result<Value> {
+    let (code, said) = world.run(&[arguments, &["-o", "json"]].concat()).await?;
+    ensure!(code == 0, "{arguments:?}: {code} {said}");
+    let found: Value = serde_json::from_str(&said).with_context(|| said.clone())?;
+    Ok(found.as_array().and_then(|list| list.first().cloned()).unwrap_or(found))
+}
+
+/// Steps of one tool, which makes what the hop promises.
+fn steps_with(prompt: &str, tool: &str) -> Reply {
+    let output = asset_after(prompt, "and makes ");
+    let parameters = match tool {
+        "echo" => json!({"text": {"type": "literal", "value": "rocks"}}),
+        _ => json!({}),
+    };
+    let step = json!({"tool_id": tool, "parameter_mapping": parameters,
+        "result_mapping": {"output": {"type": "asset_field", "state_asset_id": output}}});
+    Reply::call("propose_hop_impl", json!({"steps": [step]}))
+}
+
+/// Two hops, of which the first makes something new; the first steps of it stumble.
+fn navigator() -> impl Fn(&Request) -> Reply + Send + Sync {
+    let stumbled = std::sync::atomic::AtomicBool::new(false);
+    move |request| match asked(request) {
+        Some(prompt) if prompt.contains("Propose its steps") => {
+            let tool = if stumbled.swap(true, std::sync::atomic::Ordering::SeqCst) { "echo" } else { "stumble" };
+            steps_with(&prompt, tool)
+        }
+        Some(prompt) if prompt.contains("Propose the next hop") && prompt.contains("Hop 1:") => {
+            let name = if prompt.contains("shorter") { "short leg" } else { "long leg" };
+            let output = json!({"asset": {"name": "draft", "type": "string"}});
+            Reply::call("propose_hop_plan", json!({"name": name, "output": output, "is_final": false}))
+        }
+        Some(prompt) if prompt.contains("Propose the next hop") => plan(&prompt, "last leg"),
+        _ => Reply::text("Done."),
+    }
+}
+
+async fn is_walked_through_by_hand(world: World) -> Result<()> {
+    world.script(navigator());
+    let (session, agent) = crew(&world).await?;
+    let chart = r#"{"name": "chart", "type": "string", "ttl_ms": 300}"#;
+    let map = r#"{"name": "map", "type": "string"}"#;
+    let new = ["mission", "create", &session, "--name", "walk", "--goal", "a map", "--output-asset", map];
+    let mission = told(&world, &[&new[..], &["--input-asset", chart, "--agent", &agent]].concat()).await?;
+    let mission = text(&mission, "id")?;
+    told(&world, &["mission", "approve", &mission, "--revision", "1"]).await?;
+    // What a person gives is good for a while only.
+    let assets = world.get(&format!("/v1/assets?mission={mission}&role=input")).await?;
+    let asset = text(&assets["data"][0], "id")?;
+    world.act(&format!("/v1/assets/{asset}/provide"), json!({"value": "old soundings"})).await?;
+    world.until(&format!("/v1/assets/{asset}"), |asset| asset["status"] == "EXPIRED").await?;
+    told(&world, &["asset", "refresh", &asset]).await?;
+
+    let hop = text(&hop_is(&world, &mission, "HOP_PLAN_PROPOSED").await?, "id")?;
+    told(&world, &["hop", "reject", &hop, "make it shorter"]).await?;
+    world.until(&format!("/v1/hops/{hop}"), |hop| hop["name"] == "short leg").await?;
+    let edited = told(&world, &["hop", "edit", &hop, "--revision", "2", r#"{"goal": "by noon"}"#]).await?;
+    ensure!(edited["revision"] == 3, "{edited}");
+    told(&world, &["hop", "approve", &hop, "--revision", "3"]).await?;
+    hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    told(&world, &["hop", "approve", &hop, "--run"]).await?;
+    let failed = hop_is(&world, &mission, "FAILED").await?;
+    ensure!(failed["phase"] == "execute", "{failed}");
+    let waits = told(&world, &["mission", "show", &mission]).await?;
+    ensure!(waits["attention"]["reason"] == "hop_failed" && waits["status"] == "IN_PROGRESS", "{waits}");
+    told(&world, &["hop", "fix", &hop, "--reason", "another tool"]).await?;
+    hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    told(&world, &["hop", "approve", &hop, "--run"]).await?;
+
+    let second = world
+        .until(&format!("/v1/hops?mission={mission}"), |found| {
+            found["data"][0]["sequence"] == 2 && found["data"][0]["status"] == "HOP_PLAN_PROPOSED"
+        })
+        .await?;
+    let second = text(&second["data"][0], "id")?;
+    told(&world, &["hop", "approve", &second]).await?;
+    hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    told(&world, &["hop", "approve", &second]).await?;
+    told(&world, &["hop", "execute", &second]).await?;
+    let done = world.until(&format!("/v1/missions/{mission}"), |mission| mission["status"] == "COMPLETED").await?;
+    ensure!(done["current_hop"] == json!(second) && done["awaits"] == "nobody", "{done}");
+    let outputs = world.get(&format!("/v1/assets?mission={mission}&role=output")).await?;
+    ensure!(outputs["data"][0]["status"] == "READY", "{outputs}");
+    told(&world, &["hop", "archive", &second]).await?;
+    for word in ["verify", "replay"] {
+        let (code, said) = world.run(&[word, &session]).await?;
+        ensure!(code == 0, "{word}: {code} {said}");
+    }
+    Ok(())
+}
+
+async fn runs_unattended(world: World) -> Result<()> {
+    world.script(diligent);
+    let (session, agent) = crew(&world).await?;
+    let gates = json!({"gates": {"mission": "auto", "plan": "auto", "impl": "auto", "execute": "auto"}});
+    let mission = proposed(&world, &session, &agent, gates).await?;
+    world.until(&format!("/v1/missions/{mission}"), |mission| mission["status"] == "COMPLETED").await?;
+    let approvals = world.runes_of(&session, "hop.impl_approved", 1).await?;
+    ensure!(approvals[0]["payload"]["approver"] == "policy", "{approvals:?}");
+    Ok(())
+}
+
+async fn is_stopped_failed_and_retried(world: World) -> Result<()> {
+    world.script(|request| match asked(request) {
+        Some(prompt) if prompt.contains("Propose its steps") => steps_with(&prompt, "stumble"),
+        _ => diligent(request),
+    });
+    let (session, agent) = crew(&world).await?;
+    let terms = json!({"gates": {"mission": "auto", "plan": "auto", "impl": "auto"}, "on_hop_failure": "fail",
+        "hop_attempts_max": 1});
+    let mission = proposed(&world, &session, &agent, terms).await?;
+    let hop = text(&hop_is(&world, &mission, "HOP_IMPL_READY").await?, "id")?;
+    let on = |action: &str| format!("/v1/hops/{hop}/{action}");
+    world.act(&on("execute"), json!({})).await?;
+    let failed = world.until(&format!("/v1/missions/{mission}"), |mission| mission["status"] == "FAILED").await?;
+    ensure!(failed["failure"]["hop_id"] == json!(hop), "{failed}");
+    world.refused(&on("retry"), json!({}), "attempts are used up").await?;
+    world.script(diligent);
+    world.act(&on("fix"), json!({"reason": "once more"})).await?;
+    let back = world.get(&format!("/v1/missions/{mission}")).await?;
+    ensure!(back["status"] == "IN_PROGRESS" && back["failure"].is_null(), "{back}");
+    hop_is(&world, &mission, "HOP_IMPL_READY").await?;
+    world.act(&format!("/v1/missions/{mission}/cancel"), json!({})).await?;
+    world.act(&format!("/v1/missions/{mission}/reset"), json!({})).await?;
+    Ok(())
+}

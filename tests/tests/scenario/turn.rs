@@ -1,0 +1,277 @@
+//! Turns: from the message to each of their ends.
+
+use crate::world::{World, calls_once, plain, text};
+use crate::{Group, scenarios};
+use anyhow::{Result, ensure};
+use instar_testkit::model::Reply;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+pub(crate) static PLAIN: Group = Group {
+    name: "turn",
+    config: "",
+    environment: &[],
+    at_once: 4,
+    scenarios: scenarios![
+        answers_with_and_without_a_tool,
+        keeps_what_was_said_so_far,
+        is_interrupted_while_the_model_speaks,
+        is_interrupted_while_a_tool_runs,
+        is_steered_while_the_model_speaks,
+        is_steered_while_a_tool_runs,
+        queues_a_message_behind_it,
+        ends_with_the_error_of_its_provider,
+        ends_when_it_has_called_the_model_too_often,
+        never_began_and_is_interrupted,
+    ],
+};
+
+/// Deadlines so short that they pass.
+pub(crate) static HASTY: Group = Group {
+    name: "hasty_turn",
+    config: "[worker]\nturn_deadline_ms = 1500\ninterrupt_grace_ms = 500\n",
+    environment: &[],
+    at_once: 4,
+    scenarios: scenarios![ends_when_its_time_is_over, a_tool_outlasts_its_time, a_stream_that_has_no_boundary_is_cut,],
+};
+
+/// Processes die here.
+pub(crate) static MORTAL: Group = Group {
+    name: "mortal_turn",
+    config: "[lease]\nttl_ms = 600\n",
+    environment: &[],
+    at_once: 1,
+    scenarios: scenarios![goes_on_when_its_worker_dies, is_given_up_when_it_costs_too_many_workers],
+};
+
+/// A watchdog that soon loses patience.
+pub(crate) static WATCHED: Group = Group {
+    name: "watched_turn",
+    config: "[scheduler]\nwatchdog_ms = 700\n",
+    environment: &[],
+    at_once: 4,
+    scenarios: scenarios![is_ended_when_nothing_is_heard_of_it],
+};
+
+async fn answers_with_and_without_a_tool(world: World) -> Result<()> {
+    world.script(plain());
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["echo"]})).await?;
+    let turn = world.turn(&agent, "echo hello").await?;
+    ensure!(turn["status"] == "completed" && turn["iterations"] == 2, "{turn}");
+    let turn = world.turn(&agent, "say something").await?;
+    ensure!(turn["status"] == "completed" && turn["output"] == "Done.", "{turn}");
+    // Turns that come and go leave their session as it is; the primary runes are the turn's.
+    ensure!(world.get(&format!("/v1/sessions/{session}")).await?["status"] == "active");
+    world.saw("S4");
+    world.saw("S5");
+    Ok(())
+}
+
+/// An answer that takes its time, word by word.
+fn slow_answer() -> Reply {
+    let words = ["one ", "two ", "three ", "four ", "five ", "six ", "seven ", "eight ", "nine ", "ten "];
+    Reply::chunks(words).slow(Duration::ZERO, Duration::from_millis(400))
+}
+
+/// A slow answer to what begins with `slow`, a quick one to anything else.
+fn slowly(world: &World) {
+    world.script(|request| match request.user_text().starts_with("slow") {
+        true => slow_answer(),
+        false => Reply::text("Quick."),
+    });
+}
+
+async fn keeps_what_was_said_so_far(world: World) -> Result<()> {
+    slowly(&world);
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.begin(&agent, "slow").await?;
+    let said = world.runes_of(&session, "turn.assistant_delta", 1).await?;
+    ensure!(said[0]["payload"]["content"].as_str().is_some_and(|text| text.starts_with("one")), "{said:?}");
+    let turn = world.ended(&turn).await?;
+    ensure!(turn["output"].as_str().is_some_and(|text| text.ends_with("ten ")), "{turn}");
+    Ok(())
+}
+
+async fn is_interrupted_while_the_model_speaks(world: World) -> Result<()> {
+    slowly(&world);
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.begin(&agent, "slow").await?;
+    world.runes_of(&session, "turn.assistant_delta", 1).await?;
+    world.act(&format!("/v1/turns/{turn}/interrupt"), json!({"reason": "enough"})).await?;
+    let turn = world.ended(&turn).await?;
+    ensure!(turn["status"] == "interrupted", "{turn}");
+    ensure!(turn["output"].as_str().is_some_and(|text| text.starts_with("one")), "what was said is kept: {turn}");
+    Ok(())
+}
+
+async fn is_interrupted_while_a_tool_runs(world: World) -> Result<()> {
+    world.script(calls_once("slow_charge", json!({"token": "interrupted"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["slow_charge"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    world.runes_of(&session, "tool.started", 1).await?;
+    world.act(&format!("/v1/turns/{turn}/interrupt"), json!({})).await?;
+    let ended = world.ended(&turn).await?;
+    ensure!(ended["status"] == "interrupted", "{ended}");
+    let calls = world.calls(&turn, |calls| calls.iter().all(|call| !call["result"].is_null())).await?;
+    ensure!(calls.len() == 1 && calls[0]["status"] != "executing", "{calls:?}");
+    Ok(())
+}
+
+async fn is_steered_while_the_model_speaks(world: World) -> Result<()> {
+    slowly(&world);
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.begin(&agent, "slow").await?;
+    world.runes_of(&session, "turn.assistant_delta", 1).await?;
+    world.act(&format!("/v1/turns/{turn}/steer"), json!({"content": "do this instead"})).await?;
+    let ended = world.ended(&turn).await?;
+    ensure!(ended["status"] == "interrupted", "{ended}");
+    next_answers(&world, &agent, "do this instead").await
+}
+
+/// The agent's newest turn answers this message.
+async fn next_answers(world: &World, agent: &str, content: &str) -> Result<()> {
+    let newest = |found: &Value| found["data"][0].clone();
+    let path = format!("/v1/turns?agent={agent}&limit=1");
+    let answers = |turn: Value| turn["ended_at"].is_string() && turn["input"][0]["content"] == content;
+    let turn = newest(&world.until(&path, |found| answers(newest(found))).await?);
+    ensure!(turn["status"] == "completed", "{turn}");
+    Ok(())
+}
+
+async fn is_steered_while_a_tool_runs(world: World) -> Result<()> {
+    world.script(|request| match request.user_text().as_str() {
+        "go" => Reply::call("slow_put", json!({"token": "steered"})),
+        _ => Reply::text("As you wish."),
+    });
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["slow_put"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    world.turn_is(&turn, "tool_executing").await?;
+    world.act(&format!("/v1/turns/{turn}/steer"), json!({"content": "something else"})).await?;
+    let ended = world.ended(&turn).await?;
+    ensure!(ended["status"] == "interrupted", "{ended}");
+    let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
+    ensure!(calls[0]["status"] == "completed_result", "its tool finished: {calls:?}");
+    next_answers(&world, &agent, "something else").await
+}
+
+async fn queues_a_message_behind_it(world: World) -> Result<()> {
+    slowly(&world);
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.begin(&agent, "slow").await?;
+    world.turn_is(&turn, "streaming").await?;
+    let sent = world.send(&agent, "and then").await?;
+    ensure!(sent["turn_id"].is_null(), "{sent}");
+    ensure!(world.get(&format!("/v1/turns/{turn}")).await?["status"] == "streaming", "it goes on as it was");
+    world.saw("T15");
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    next_answers(&world, &agent, "and then").await
+}
+
+async fn ends_with_the_error_of_its_provider(world: World) -> Result<()> {
+    world.script(|_| Reply::spend_limit());
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.turn(&agent, "go").await?;
+    ensure!(turn["status"] == "error" && turn["error"]["error_type"] == "quota_exhausted", "{turn}");
+    let agent = world.get(&format!("/v1/agents/{agent}")).await?;
+    ensure!(agent["drive"] == "errored" && agent["lifecycle"] == "idle", "{agent}");
+    Ok(())
+}
+
+async fn ends_when_it_has_called_the_model_too_often(world: World) -> Result<()> {
+    world.script(|request| Reply::call("echo", json!({"text": format!("{}", request.messages().len())})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["echo"]})).await?;
+    let turn = world.turn(&agent, "go").await?;
+    ensure!(turn["status"] == "completed" && turn["iterations"] == 10, "{turn}");
+    Ok(())
+}
+
+async fn never_began_and_is_interrupted(world: World) -> Result<()> {
+    world.script(plain());
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    world.act(&format!("/v1/sessions/{session}/pause"), json!({})).await?;
+    let turn = world.begin(&agent, "wait").await?;
+    world.act(&format!("/v1/turns/{turn}/interrupt"), json!({})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "interrupted");
+    Ok(())
+}
+
+async fn ends_when_its_time_is_over(world: World) -> Result<()> {
+    world.script(|_| slow_answer());
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.turn(&agent, "go").await?;
+    ensure!(turn["status"] == "error" && turn["error"]["error_type"] == "timeout", "{turn}");
+    let agent = world.get(&format!("/v1/agents/{agent}")).await?;
+    ensure!(agent["drive"] == "errored", "{agent}");
+    Ok(())
+}
+
+async fn a_tool_outlasts_its_time(world: World) -> Result<()> {
+    world.script(calls_once("sleep", json!({"ms": 600_000})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["sleep"]})).await?;
+    let turn = world.turn(&agent, "go").await?;
+    ensure!(turn["status"] == "error" && turn["error"]["error_type"] == "timeout", "{turn}");
+    Ok(())
+}
+
+async fn a_stream_that_has_no_boundary_is_cut(world: World) -> Result<()> {
+    world.script(|_| Reply::hang());
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    world.turn_is(&turn, "streaming").await?;
+    world.act(&format!("/v1/turns/{turn}/interrupt"), json!({})).await?;
+    let ended = world.ended(&turn).await?;
+    ensure!(ended["status"] == "interrupted", "{ended}");
+    let runes = world.runes_of(&session, "turn.interrupted", 1).await?;
+    ensure!(runes[0]["payload"]["forced"] == true, "{runes:?}");
+    Ok(())
+}
+
+async fn goes_on_when_its_worker_dies(world: World) -> Result<()> {
+    slowly(&world);
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.begin(&agent, "slow").await?;
+    world.runes_of(&session, "turn.assistant_delta", 1).await?;
+    world.kill("agent-worker").await?;
+    let ended = world.ended(&turn).await?;
+    ensure!(ended["status"] == "completed" && ended["attempts"] == 2, "{ended}");
+    Ok(())
+}
+
+async fn is_given_up_when_it_costs_too_many_workers(world: World) -> Result<()> {
+    world.script(|_| Reply::hang());
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    for attempt in 1..=5 {
+        let path = format!("/v1/turns/{turn}");
+        world.until(&path, |turn| turn["status"] == "streaming" && turn["attempts"] == attempt).await?;
+        world.kill("agent-worker").await?;
+    }
+    let ended = world.ended(&turn).await?;
+    ensure!(ended["status"] == "error" && ended["error"]["error_type"] == "worker_lost", "{ended}");
+    ensure!(text(&world.get(&format!("/v1/agents/{agent}")).await?, "drive")? == "errored");
+    Ok(())
+}
+
+async fn is_ended_when_nothing_is_heard_of_it(world: World) -> Result<()> {
+    world.script(|_| Reply::hang());
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.turn(&agent, "go").await?;
+    ensure!(turn["status"] == "error" && turn["error"]["error_type"] == "stuck", "{turn}");
+    Ok(())
+}
