@@ -1,14 +1,18 @@
 //! What must be true of a session after whatever happened to it.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use instar_core::id::SessionId;
 use instar_core::invariant::{self, Scope};
 use instar_core::{fold, rune::Rune};
 use instar_store::entity::{tool_call, turn};
-use instar_store::{PAGE_MAX, Store};
+use instar_store::{PAGE_MAX, State, Store};
 use instar_testkit::ledger::Effect;
+use instar_testkit::wait;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+const WITHIN: Duration = Duration::from_secs(20);
 
 pub async fn runes(store: &Store, session: SessionId) -> Result<Vec<Rune>> {
     let mut runes: Vec<Rune> = Vec::new();
@@ -22,14 +26,24 @@ pub async fn runes(store: &Store, session: SessionId) -> Result<Vec<Rune>> {
     }
 }
 
+/// The log and the rows as of one moment: read again until nothing was written in between.
+async fn view(store: &Store, session: SessionId) -> Result<(Vec<Rune>, Vec<State>)> {
+    wait::until_ok(WITHIN, || async {
+        let (runes, live) = (runes(store, session).await?, store.states(session).await?);
+        let newer = store.runes(session, runes.last().map_or(0, |r| r.seq), 1).await?;
+        ensure!(newer.is_empty(), "{session} moves while it is read");
+        Ok((runes, live))
+    })
+    .await
+}
+
 /// What `verify` and `replay` find wrong with a session's log, in words.
 pub async fn log(store: &Store, session: SessionId) -> Result<(Vec<Rune>, Vec<String>)> {
     let mut wrong = Vec::new();
-    let runes = runes(store, session).await?;
+    let (runes, live) = view(store, session).await?;
     wrong.extend(invariant::check(&runes, Scope::default()).iter().map(|v| format!("verify: {v:?}")));
     let (states, illegal) = fold::fold(runes.iter());
     wrong.extend(illegal.iter().map(|v| format!("replay: {v:?}")));
-    let live = store.states(session).await?;
     let differences = states.diff(live.iter().map(|(m, e, s)| (*m, *e, s.as_str())));
     wrong.extend(differences.iter().map(|d| format!("replay: {d:?}")));
     Ok((runes, wrong))

@@ -381,7 +381,8 @@ pub fn lively() -> Vec<(Play, Fault)> {
     const ARCHIVES: [&str; 4] =
         ["archive.write.before", "archive.write.after", "archive.commit.before", "archive.commit.after"];
     const PRUNES: [&str; 2] = ["archive.prune.before", "archive.prune.after"];
-    let places: [(Play, &'static str, &[&[&'static str]]); 12] = [
+    const STEPS: [&str; 4] = ["runner.step.before", "runner.step.after", "runner.effect.before", "runner.effect.after"];
+    let places: [(Play, &'static str, &[&[&'static str]]); 20] = [
         (Play::Nudges, "scheduler", &[&COMMITS, &TIMERS]),
         (Play::Nudges, "agent-worker", &[&COMMITS]),
         (Play::Nudges, "api", &[&COMMITS]),
@@ -394,6 +395,14 @@ pub fn lively() -> Vec<(Play, Fault)> {
         (Play::Endings, "scheduler", &[&COMMITS, &SEALS, &ARCHIVES, &PRUNES]),
         (Play::Endings, "api", &[&COMMITS, &ARCHIVES]),
         (Play::Endings, "tool-runner", &[&COMMITS]),
+        (Play::Missions, "scheduler", &[&COMMITS]),
+        (Play::Missions, "tool-runner", &[&COMMITS, &NATIVE, &STEPS]),
+        (Play::Missions, "agent-worker", &[&COMMITS]),
+        (Play::Missions, "api", &[&COMMITS]),
+        (Play::Plans, "scheduler", &[&COMMITS]),
+        (Play::Plans, "tool-runner", &[&COMMITS, &NATIVE]),
+        (Play::Plans, "agent-worker", &[&COMMITS]),
+        (Play::Plans, "api", &[&COMMITS]),
     ];
     let mut faults = Vec::new();
     for (play, service, points) in places {

@@ -1,6 +1,8 @@
 //! Agents that live: workloads in which the house does most by itself, and what must be true of each of them
 //! afterwards, whatever was struck meanwhile.
 
+mod errand;
+
 use crate::audit;
 use crate::fleet::Fleet;
 use crate::load::{insist, turn};
@@ -28,6 +30,8 @@ const DRIVERS: usize = 4;
 /// Agents that hear each broadcast.
 const AUDIENCE: usize = 5;
 const ACCOUNTS: usize = 2;
+/// Agents that a plan finds.
+const WORKERS: usize = 2;
 /// Nudges after which an agent rests.
 const NUDGES: usize = 3;
 
@@ -70,11 +74,23 @@ pub enum Play {
     Accounts,
     /// Sessions are closed and archived.
     Endings,
+    /// Missions that run by themselves.
+    Missions,
+    /// Goals, tasks and a critic.
+    Plans,
 }
 
 impl Play {
-    pub const ALL: [Play; 6] =
-        [Play::Nudges, Play::Broadcasts, Play::Summaries, Play::Children, Play::Accounts, Play::Endings];
+    pub const ALL: [Play; 8] = [
+        Play::Nudges,
+        Play::Broadcasts,
+        Play::Summaries,
+        Play::Children,
+        Play::Accounts,
+        Play::Endings,
+        Play::Missions,
+        Play::Plans,
+    ];
 }
 
 impl Display for Play {
@@ -86,6 +102,8 @@ impl Display for Play {
             Play::Children => "children",
             Play::Accounts => "accounts",
             Play::Endings => "endings",
+            Play::Missions => "missions",
+            Play::Plans => "plans",
         })
     }
 }
@@ -95,6 +113,10 @@ impl Display for Play {
 pub fn script() -> Script {
     Script::function(|request: &Request| {
         let text = request.user_text();
+        let asked = request.tool_results().is_empty().then(|| errand::reply(&request.tools(), &text));
+        if let Some(reply) = asked.flatten() {
+            return reply;
+        }
         let word = text.split_whitespace().next().unwrap_or_default();
         match word {
             _ if text.starts_with("<conversation>") => Reply::text("They talked."),
@@ -114,6 +136,7 @@ pub struct Round {
     pub began: Instant,
     pub ended: Instant,
     pub session: String,
+    /// Whom it is about: agents, or the mission or plan.
     pub agents: Vec<String>,
     /// What tells it from the others.
     word: String,
@@ -206,6 +229,7 @@ impl Driver {
         let count = match play {
             Play::Broadcasts => AUDIENCE,
             Play::Summaries => 1,
+            Play::Plans => WORKERS,
             _ => 0,
         };
         for _ in 0..count {
@@ -244,6 +268,8 @@ impl Driver {
             Play::Children => self.spawn(&word).await?,
             Play::Accounts => self.log_in(&word).await?,
             Play::Endings => self.end(&word).await?,
+            Play::Missions => self.sail(&word).await?,
+            Play::Plans => self.reach(&word).await?,
         };
         Ok((session, agents, word))
     }
@@ -271,13 +297,17 @@ impl Driver {
             let heard = message::Entity::find().filter(message::Column::SessionId.eq(session.uuid()));
             let heard = heard.filter(message::Column::Content.eq(&said.content)).count(self.store.db()).await?;
             ensure!(heard as usize >= AUDIENCE, "{heard} of {AUDIENCE} have heard it");
-            let live = turn_row::Entity::find().filter(turn_row::Column::SessionId.eq(session.uuid()));
-            let live = live.filter(turn_row::Column::EndedAt.is_null()).count(self.store.db()).await?;
-            ensure!(live == 0, "{live} turns have not ended");
-            Ok(())
+            self.at_rest(session).await
         })
         .await?;
         Ok((self.session.clone(), self.agents.clone()))
+    }
+
+    async fn at_rest(&self, session: SessionId) -> Result<()> {
+        let live = turn_row::Entity::find().filter(turn_row::Column::SessionId.eq(session.uuid()));
+        let live = live.filter(turn_row::Column::EndedAt.is_null()).count(self.store.db()).await?;
+        ensure!(live == 0, "{live} turns have not ended");
+        Ok(())
     }
 
     async fn talk(&self, word: &str) -> Result<(String, Vec<String>)> {
@@ -337,6 +367,34 @@ impl Driver {
         Ok((session, agents))
     }
 
+    /// A mission of one hop, decided on by policy alone.
+    async fn sail(&self, word: &str) -> Result<(String, Vec<String>)> {
+        let tools = errand::TOOLS.map(String::from).into();
+        let agent = self.make(&self.session, NewAgent { tools, ..Default::default() }).await?;
+        let (began, once, new) = (Instant::now(), self.once(), errand::mission(word, &agent));
+        let mission = insist(began, || once.create_mission(&self.session, &new)).await?.id;
+        wait::until_ok(ROUND_WITHIN, || async {
+            let shown = self.client.mission(&mission).await?;
+            ensure!(shown.status == "COMPLETED", "{mission} is {}: {:?}", shown.status, shown.rest);
+            self.at_rest(self.session.parse()?).await
+        })
+        .await?;
+        Ok((self.session.clone(), vec![mission]))
+    }
+
+    async fn reach(&self, word: &str) -> Result<(String, Vec<String>)> {
+        let (began, once) = (Instant::now(), self.once());
+        let new = json!({"goal": format!("say {word}"), "autonomy": "auto", "attempts_max": 10});
+        let plan = insist(began, || once.create_plan(&self.session, &new)).await?.id;
+        wait::until_ok(ROUND_WITHIN, || async {
+            let shown = self.client.plan(&plan).await?;
+            ensure!(shown.status == "goal_met", "{plan} is {}: {:?}", shown.status, shown.tasks);
+            self.at_rest(self.session.parse()?).await
+        })
+        .await?;
+        Ok((self.session.clone(), vec![plan]))
+    }
+
     /// Asks for it, which may have been heard before, and waits until it is so or beyond.
     async fn becomes<F>(&self, session: &str, status: &str, ask: impl Fn(Client, String) -> F) -> Result<()>
     where
@@ -376,6 +434,8 @@ pub async fn verify(play: Play, rounds: &[Round], fleet: &Fleet, store: &Store) 
             Play::Broadcasts => heard(store, round).await?,
             Play::Summaries => summarised(store, round).await?,
             Play::Children => born(store, round).await?,
+            Play::Missions => errand::sailed(store, round).await?,
+            Play::Plans => errand::reached(store, round).await?,
             Play::Accounts | Play::Endings => Vec::new(),
         };
         wrong.extend(said);

@@ -11,7 +11,7 @@ use instar_core::machine::{self, By};
 use instar_core::rune::Actor;
 use instar_runtime::asset::schema_of;
 use instar_runtime::{Act, Done, Hub, Row};
-use instar_store::entity::{asset, hop, tool_call, tool_step};
+use instar_store::entity::{asset, hop, mission, tool_call, tool_step};
 use instar_testkit::wait;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 use serde_json::{Value, json};
@@ -46,10 +46,21 @@ impl Voyage {
     /// Ready to be executed; the input has no value yet.
     pub async fn ready(hub: &Hub, tweak: Tweak, steps: &[Plan]) -> Result<Voyage> {
         let session = cast::session(hub.store()).await?;
+        Voyage::within(hub, session, |_| (), tweak, steps).await
+    }
+
+    /// The same in a session that is there, on terms of its own.
+    pub async fn within(
+        hub: &Hub,
+        session: SessionId,
+        terms: impl Fn(&mut mission::Model),
+        tweak: Tweak,
+        steps: &[Plan],
+    ) -> Result<Voyage> {
         let (mission, hop, input, middle, output) = (fresh(), fresh(), fresh(), fresh(), fresh());
         let hub = hub.clone();
         let voyage = Voyage { hub, session, mission, hop, steps: Vec::new(), input, middle, output };
-        voyage.propose(tweak).await?;
+        voyage.propose(terms, tweak).await?;
         voyage.implement(steps).await
     }
 
@@ -74,9 +85,11 @@ impl Voyage {
         Ok(())
     }
 
-    async fn propose(&self, tweak: Tweak) -> Result<()> {
+    async fn propose(&self, terms: impl Fn(&mut mission::Model), tweak: Tweak) -> Result<()> {
         let mut act = self.on_mission("propose_mission", agent());
-        act = act.bringing(Row::Mission(cast::mission_row(self.mission, self.session, "AWAITING_APPROVAL")));
+        let mut mission = cast::mission_row(self.mission, self.session, "AWAITING_APPROVAL");
+        terms(&mut mission);
+        act = act.bringing(Row::Mission(mission));
         for (id, role) in [(self.input, "input"), (self.middle, "intermediate"), (self.output, "output")] {
             let mut row = cast::asset_row(id, self.session, self.mission, role, "AWAITING_APPROVAL");
             tweak(role, &mut row);

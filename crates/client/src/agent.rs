@@ -72,6 +72,25 @@ pub struct NewAgent {
     pub account: Option<Value>,
 }
 
+/// What an agent is made of, apart from what has become of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Definition {
+    #[serde(flatten)]
+    pub agent: NewAgent,
+    /// It takes up work as soon as it is loaded.
+    #[serde(default)]
+    pub auto_start: bool,
+}
+
+/// Definitions to be loaded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentImport {
+    pub agents: Vec<Definition>,
+    /// Where they come from, for the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
+}
+
 impl Client {
     pub async fn create_agent(&self, session: &str, new: &NewAgent) -> Result<Agent, ClientError> {
         self.post(&["v1", "sessions", session, "agents"], new).await
@@ -100,6 +119,25 @@ impl Client {
 
     pub async fn hold_agent(&self, id: &str) -> Result<Agent, ClientError> {
         self.post(&["v1", "agents", id, "hold"], &json!({})).await
+    }
+
+    /// Loads agents from definitions, all of them or none.
+    pub async fn import_agents(&self, session: &str, import: &AgentImport) -> Result<Vec<Agent>, ClientError> {
+        #[derive(Deserialize)]
+        struct Imported {
+            agents: Vec<Agent>,
+        }
+        let imported: Imported = self.post(&["v1", "sessions", session, "agents", "import"], import).await?;
+        Ok(imported.agents)
+    }
+
+    /// What it is made of, as [`Client::import_agents`] takes it.
+    pub async fn agent_definition(&self, id: &str) -> Result<Definition, ClientError> {
+        self.get(&["v1", "agents", id, "definition"], &Query::new()).await
+    }
+
+    pub async fn delete_agent(&self, id: &str) -> Result<Agent, ClientError> {
+        self.delete(&["v1", "agents", id]).await
     }
 
     pub async fn terminate_agent(&self, id: &str, force: bool) -> Result<Agent, ClientError> {

@@ -25,7 +25,7 @@ mod sse;
 mod turn;
 
 pub use account::{Account, NewAccount};
-pub use agent::{Agent, NewAgent};
+pub use agent::{Agent, AgentImport, Definition, NewAgent};
 pub use asset::{Asset, Step};
 pub use call::{Resolution, ToolCall};
 pub use catalog::{Machine, McpServer, Model, Tool};

@@ -6,21 +6,22 @@
 
 use crate::asset::Fresh;
 use crate::hub::Hub;
-use crate::snapshot::{Missions, Row, Said, Snapshot, doom, settle};
+use crate::snapshot::{Missions, PLAN_BLOCKED, Row, Said, Snapshot, doom, is_by_plan, settle};
 use crate::step::STEP_TIMER;
 use crate::{flow, guard, hold, tell};
 use chrono::{SubsecRound, Utc};
 use instar_core::budget::Spent;
 use instar_core::cascade::{self, Fact, Planned, Reach};
-use instar_core::id::{AgentId, CallId, Entity, Kind, MissionId, SessionId, StepId, TurnId};
-use instar_core::machine::{Answer as Cell, Move, Phase, Refusal, Table as Machine, apply};
+use instar_core::id::{AgentId, CallId, Entity, HopId, Kind, MissionId, PlanId, SessionId, StepId, TurnId};
+use instar_core::machine::{Answer as Cell, By, Move, Phase, Refusal, Table as Machine, apply};
+use instar_core::rune::payload::MissionAttention;
 use instar_core::rune::{Actor, Draft, Rune};
 use instar_store::entity::{
     agent, asset, asset_version, budget, hop, mission, plan, session, task, timer, tool_call, tool_step, turn,
 };
 use instar_store::{Answer, Change, Commit, StoreError, Table};
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 /// How often a command looks again when the rows changed under it.
@@ -272,6 +273,10 @@ impl<'a> Act<'a> {
         snapshot.said = self.said.clone();
         snapshot.relations = self.relations.clone();
         self.rows.iter().cloned().for_each(|row| snapshot.bring(row));
+        if self.actor.by == By::User {
+            snapshot.facts.insert(Fact::ByPerson);
+        }
+        allot_plans(&mut snapshot);
         if snapshot.version(self.entity).is_none() {
             self.load_ended(hub, &mut snapshot).await?;
         }
@@ -370,6 +375,14 @@ impl<'a> Act<'a> {
         write_along(&mut commit, before, snapshot, &entities)?;
         self.write_versions(&mut commit, plan);
         set_clocks(&mut commit, before, snapshot, &entities);
+        let over = |p: &&Planned| p.mv.machine() == "plan" && p.mv.table().phase(p.mv.to()) == Some(Phase::Terminal);
+        for ended in planned.iter().filter(over) {
+            let timer = flow::timer(self.session.uuid(), flow::DISMISS_TIMER, ended.entity.to_string(), at, at);
+            commit.insert(&timer::TABLE, timer);
+        }
+        for born in planned.iter().filter(|p| p.mv.row() == "P1").filter_map(|p| snapshot.plan(p.entity.id)) {
+            flow::attend_birth(&mut commit, born);
+        }
         if let Some(state) = self.while_session {
             commit.change(Change::entity(&session::TABLE, self.session).expecting("session", state));
         }
@@ -427,6 +440,20 @@ impl<'a> Act<'a> {
             draft.moves = entry.moves;
             commit.rune(draft);
         }
+        for p in planned.iter().filter(|p| p.mv.row() == "P10") {
+            self.tell_mission(commit, snapshot, p.entity)?;
+        }
+        Ok(())
+    }
+
+    /// A plan that cannot go on holds up the mission whose hop it carries out.
+    fn tell_mission(&self, commit: &mut Commit, snapshot: &Snapshot, plan: Entity) -> Result<(), ActError> {
+        let hop = snapshot.plan(plan.id).and_then(|plan| snapshot.missions.hops.get(&plan.hop_id?));
+        if let Some(hop) = hop {
+            let error = json!({"plan_id": PlanId::from(plan.id), "detail": self.reason});
+            let told = MissionAttention { reason: PLAN_BLOCKED.into(), hop_id: Some(HopId::from(hop.id)), error };
+            commit.rune(Draft::new(MissionId::from(hop.mission_id), &told)?);
+        }
         Ok(())
     }
 
@@ -475,6 +502,21 @@ impl<'a> Act<'a> {
                 commit.change(Change::new(&turn::TABLE, id).adding(-n));
             }
         }
+    }
+}
+
+/// A plan for every hop that could begin with one: born only if the hop does.
+fn allot_plans(snapshot: &mut Snapshot) {
+    let at = Utc::now().trunc_subsecs(6);
+    let ready =
+        |hop: &&hop::Model| is_by_plan(hop) && matches!(hop.status.as_str(), "HOP_IMPL_PROPOSED" | "HOP_IMPL_READY");
+    let rows = &snapshot.missions;
+    let plans: Vec<plan::Model> =
+        rows.hops.values().filter(ready).map(|hop| crate::plan::hop::row(rows, &snapshot.session, hop, at)).collect();
+    for row in plans {
+        let Some(hop) = row.hop_id else { continue };
+        snapshot.relations.push((Reach::NewPlanOfHop, Entity::new(Kind::Hop, hop), Entity::new(Kind::Plan, row.id)));
+        snapshot.bring(Row::Plan(row));
     }
 }
 
@@ -529,6 +571,7 @@ fn write(
         Kind::ToolStep => row!(before.step(id), rows.step(id)),
         Kind::Asset => row!(before.assets.get(&id), rows.assets.get(&id)),
         Kind::ToolCall => row!(None::<&tool_call::Model>, after.call(id)),
+        Kind::Plan => row!(None::<&plan::Model>, after.plan(id)),
         _ => return Err(absent),
     }
     Ok(())

@@ -85,6 +85,28 @@ impl Fresh {
         self
     }
 
+    /// The value of a version, as that of another asset.
+    pub(crate) fn same_as(asset: AssetId, row: &asset_version::Model) -> Fresh {
+        let from = vec![Version { asset_id: AssetId::from(row.asset_id), version: row.number }];
+        Fresh {
+            asset,
+            hash: row.hash.clone(),
+            bytes: usize::try_from(row.bytes).unwrap_or_default(),
+            media_type: row.media_type.clone(),
+            summary: row.summary.clone().unwrap_or_default(),
+            inline: row.content.clone(),
+            step: None,
+            call: None,
+            from,
+        }
+    }
+
+    /// Made out of these by no step.
+    pub(crate) fn made_from(mut self, from: Vec<Version>) -> Fresh {
+        self.from = from;
+        self
+    }
+
     /// What it does to its asset's row.
     pub(crate) fn settle(&self, row: &mut asset::Model, at: DateTime<Utc>) {
         row.content_version += 1;

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Mutex;
 
 /// How long what was read counts as fresh.
-const FRESH: Duration = Duration::from_millis(500);
+pub const TOOLS_FRESH: Duration = Duration::from_millis(500);
 
 /// A registry that has the servers' tools as the database has them.
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl Discovered {
     /// Reads what changed, unless somebody did a moment ago.
     pub async fn refresh(&self) {
         let mut read_at = self.read_at.lock().await;
-        if read_at.is_some_and(|at| at.elapsed() < FRESH) {
+        if read_at.is_some_and(|at| at.elapsed() < TOOLS_FRESH) {
             return;
         }
         self.read(&mut read_at).await;
@@ -80,6 +80,26 @@ impl Discovered {
         }
         Ok(())
     }
+}
+
+/// Whether one of these names means a server that is only just starting, and of which nobody knows yet what it
+/// offers. One that fails has said enough: its agents go without.
+pub async fn is_unheard(store: &Store, names: &[String]) -> Result<bool, StoreError> {
+    let meant: Vec<&str> = names.iter().filter_map(|name| Some(name.split_once('.')?.0)).collect();
+    if meant.is_empty() {
+        return Ok(false);
+    }
+    let servers = store.mcp_servers().await?;
+    let starts = |name: &str| {
+        let mut own = servers.iter().filter(|server| server.server == name).peekable();
+        own.peek().is_some() && own.all(|server| server.standing == "starting")
+    };
+    let meant: Vec<&str> = meant.into_iter().filter(|name| starts(name)).collect();
+    if meant.is_empty() {
+        return Ok(false);
+    }
+    let known = store.mcp_tools().await?;
+    Ok(meant.iter().any(|name| !known.iter().any(|tool| tool.server == *name)))
 }
 
 /// Why a tool cannot be called now; `servers`: as live runners see them.

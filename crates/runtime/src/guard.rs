@@ -1,11 +1,12 @@
 //! What a row's `when` demands of other rows before a command may make it. Consequences are not asked: their cause
 //! was.
 
-use crate::snapshot::{Snapshot, asset_ids};
+use crate::snapshot::{Snapshot, asset_ids, is_by_plan};
 use instar_core::decide::{HopPhase, fix_hop};
 use instar_core::id::{Entity, Kind};
 use instar_core::machine::{By, Move, Refusal};
 use instar_store::entity::{hop, mission, tool_step};
+use uuid::Uuid;
 
 /// `Err` says what stands against it and what to do.
 pub(crate) fn passes(snapshot: &Snapshot, entity: Entity, mv: &Move, by: By) -> Result<(), Box<Refusal>> {
@@ -57,11 +58,20 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
             }
         }
         "H1" | "H2" | "H34" => no_place(snapshot, mission, hop, mv.row()),
+        "H12" if hop.is_some_and(is_by_plan) => None,
         "H12" => has_live_steps(snapshot, entity).err(),
+        "H16" | "H19" if hop.is_some_and(is_by_plan) => {
+            Some("a plan carries it out, there are no steps to change: cancel it, reset it and edit its plan".into())
+        }
         "H15" => unready_step(snapshot, hop?, "configure it first"),
         "H20" => {
             let hop = hop?;
-            inactive().or_else(|| unready_step(snapshot, hop, "configure it first")).or_else(|| {
+            let ready = |asset: &&Uuid| rows.assets.get(asset).is_some_and(|asset| asset.status == "READY");
+            let inputs = asset_ids(&hop.inputs);
+            let lacking = inputs.iter().find(|asset| !ready(asset)).filter(|_| is_by_plan(hop));
+            let lacking = lacking.map(|asset| rows.assets.get(asset).map_or("an input", |asset| asset.name.as_str()));
+            let lacking = lacking.map(|name| format!("its input {name} is not READY: provide or make it first"));
+            inactive().or(lacking).or_else(|| unready_step(snapshot, hop, "configure it first")).or_else(|| {
                 let first = rows.steps_of(hop.id).find(|step| is_live(step) && step.status != "COMPLETED");
                 let missing = first.filter(|step| !rows.has_inputs(step.id));
                 missing.map(|step| format!("an input of step {} is not READY: provide or make it first", step.name))
@@ -174,7 +184,7 @@ fn has_live_steps(snapshot: &Snapshot, hop: Entity) -> Result<(), String> {
 }
 
 fn unready_step(snapshot: &Snapshot, hop: &hop::Model, advice: &str) -> Option<String> {
-    if hop.executor == "plan" {
+    if is_by_plan(hop) {
         return None;
     }
     let live: Vec<_> = snapshot.missions.steps_of(hop.id).filter(|step| is_live(step)).collect();

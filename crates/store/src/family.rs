@@ -5,7 +5,7 @@ use crate::entity::{agent, message, tool_call, turn};
 use crate::error::StoreError;
 use crate::scene::columns;
 use chrono::{DateTime, Utc};
-use instar_core::id::AgentId;
+use instar_core::id::{AgentId, PlanId};
 use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QueryResult};
 use sea_orm::{Statement, Value};
 use std::sync::LazyLock;
@@ -65,6 +65,13 @@ impl Store {
     /// Agents that this one made and that have not ended, oldest first.
     pub async fn live_children(&self, parent: AgentId) -> Result<Vec<Kin>, StoreError> {
         self.kin("a.parent_id = $1 AND a.lifecycle NOT IN ('terminated', 'failed')", vec![parent.uuid().into()]).await
+    }
+
+    /// Agents that had a turn for a plan and have not ended, oldest first.
+    pub async fn at_work_on(&self, plan: PlanId) -> Result<Vec<Kin>, StoreError> {
+        let which = "a.id IN (SELECT t.agent_id FROM plan_turns p JOIN turns t ON t.id = p.id WHERE p.plan_id = $1) \
+                     AND a.lifecycle NOT IN ('terminated', 'failed')";
+        self.kin(which, vec![plan.uuid().into()]).await
     }
 
     /// Everybody whom an agent may address: its parent, its children, and the other children of its parent.

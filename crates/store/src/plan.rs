@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use instar_core::id::{PlanId, RuneId, SessionId, TurnId};
 use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect};
 use sea_orm::{QueryResult, Statement, Value};
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// How far back in a log evidence is looked for.
@@ -92,6 +93,27 @@ impl Store {
         let rows = self.ask(sql, vec![session.uuid().into(), role.into()]).await?;
         let count: Option<i64> = rows.first().map(|row| row.try_get_by_index(0)).transpose()?;
         Ok(count.unwrap_or_default() as u64)
+    }
+
+    /// Agents of a session that take work, be they busy or not, oldest first.
+    pub async fn living_agents(&self, session: SessionId, limit: u64) -> Result<Vec<agent::Model>, StoreError> {
+        let sql = "SELECT * FROM agents WHERE session_id = $1 AND lifecycle NOT IN ('terminated', 'failed') \
+                   AND drive IN ('idle', 'running') ORDER BY id LIMIT $2";
+        let rows = self.ask(sql, vec![session.uuid().into(), (limit as i64).into()]).await?;
+        rows.iter().map(|row| Ok(agent::Model::from_query_result(row, "")?)).collect()
+    }
+
+    /// Agents that plans of a session that have not ended count on.
+    pub async fn planned_on(&self, session: SessionId) -> Result<HashSet<Uuid>, StoreError> {
+        let live = "p.session_id = $1 AND p.ended_at IS NULL";
+        let sql = format!(
+            "SELECT p.orchestrator_id FROM plans p WHERE {live} AND p.orchestrator_id IS NOT NULL \
+             UNION SELECT p.critic_id FROM plans p WHERE {live} AND p.critic_id IS NOT NULL \
+             UNION SELECT k.owner_id FROM plans p JOIN tasks k ON k.plan_id = p.id WHERE {live} \
+             AND k.owner_id IS NOT NULL AND k.status IN ('assigned', 'running')"
+        );
+        let rows = self.ask(&sql, vec![session.uuid().into()]).await?;
+        rows.iter().map(|row| Ok(row.try_get_by_index::<Uuid>(0)?)).collect()
     }
 
     /// Tokens and tool calls that the turns of a plan have used.

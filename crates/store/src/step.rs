@@ -1,15 +1,26 @@
 //! Steps that could go on, and the versions of assets.
 
 use crate::connect::Store;
-use crate::entity::{asset, asset_version, tool_step};
+use crate::entity::{asset, asset_version, tool_call, tool_step};
 use crate::error::StoreError;
 use chrono::{DateTime, Utc};
-use instar_core::id::{AssetId, MissionId};
+use instar_core::id::{AssetId, MissionId, StepId};
 use sea_orm::{
     ColumnTrait, ConnectionTrait, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect, Statement, Value,
 };
 
+/// Calls of one step that are looked at together.
+const CALLS_SEEN: u64 = 8;
+
 impl Store {
+    /// The newest calls of a step, oldest first.
+    pub async fn last_calls_of_step(&self, step: StepId) -> Result<Vec<tool_call::Model>, StoreError> {
+        let calls = tool_call::Entity::find().filter(tool_call::Column::StepId.eq(step.uuid()));
+        let mut calls = calls.order_by_desc(tool_call::Column::Id).limit(CALLS_SEEN).all(&self.db).await?;
+        calls.reverse();
+        Ok(calls)
+    }
+
     async fn found<M: FromQueryResult>(&self, sql: &str, values: Vec<Value>) -> Result<Vec<M>, StoreError> {
         let rows = self.db.query_all_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?;
         rows.iter().map(|row| Ok(M::from_query_result(row, "")?)).collect()

@@ -51,16 +51,19 @@ where
     Fut: Future<Output = Result<T>>,
 {
     let (started, mut pause) = (Instant::now(), PAUSE_MIN);
+    let mut last: Option<anyhow::Error> = None;
     loop {
         let left = bound.saturating_sub(started.elapsed());
         let refusal = match tokio::time::timeout(left.max(PAUSE_MIN), attempt()).await {
             Ok(Ok(found)) => return Ok(found),
             Ok(Err(refusal)) => refusal,
-            Err(_) => anyhow::anyhow!("the last attempt was still running"),
+            // What the one before said tells more than that there was no time for another.
+            Err(_) => last.take().unwrap_or_else(|| anyhow::anyhow!("the last attempt was still running")),
         };
         if started.elapsed() >= bound {
             return Err(refusal.context(format!("not so within {bound:?}")));
         }
+        last = Some(refusal);
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }

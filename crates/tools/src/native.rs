@@ -304,6 +304,11 @@ impl Native {
                     "is_final": {"type": "boolean"},
                     "rationale": text(TEXT_CHARS_MAX),
                     "alternatives": {"type": "array", "items": text(TEXT_CHARS_MAX), "maxItems": 20},
+                    "executor": {
+                        "type": "string",
+                        "enum": ["steps", "plan"],
+                        "description": "steps: tools in order (the default); plan: agents that share the work",
+                    },
                 });
                 (fields, json!(["name", "output", "is_final"]))
             }

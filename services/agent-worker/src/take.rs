@@ -3,6 +3,7 @@
 use crate::control::Flight;
 use crate::held::{Held, control, event_of};
 use crate::purse::{self, Asked};
+use crate::turn::Ending;
 use crate::unwritten::{self, Unwritten};
 use crate::worker::Worker;
 use crate::{gather, stream, turn};
@@ -15,9 +16,9 @@ use instar_core::decide::{self, FinishedTools, PROVIDER_CALLS_MAX, Pending};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
-use instar_runtime::flow::{self, Loss};
+use instar_runtime::flow::{self, Fatal, Loss, Spoken};
 use instar_runtime::plan::Work;
-use instar_runtime::{Act, Done, Ready, order};
+use instar_runtime::{Act, Done, Ready, hangs, order};
 use instar_store::entity::{message, tool_call};
 use instar_store::{Answer, Scene, StoreError, TAKEN_MAX};
 
@@ -274,8 +275,15 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         pending: Pending { interrupt: asked == Some("interrupt"), pause: false, steer: asked == Some("steer") },
     });
     held.transcript.retain(|m| m.turn_id.is_some());
+    let own: Vec<_> = held.calls.iter().filter(|call| call.turn_id == Some(held.turn.id)).collect();
     match event {
-        turn_machine::Event::ToolsFinished => {}
+        turn_machine::Event::ToolsFinished => {
+            if let Some(why) = hangs(&own, &worker.tools) {
+                let (event, kind, partial) = ("tool_crash", "mcp_server_hangs", Spoken::default());
+                turn::end(worker, &mut held, Ending::Failed { event, kind, why, partial, fatal: Fatal::Drive }).await?;
+                return Ok(None);
+            }
+        }
         other => {
             turn::end_after_tools(worker, held, other).await?;
             return Ok(None);

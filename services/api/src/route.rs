@@ -5,8 +5,8 @@ use crate::auth::Role;
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
 use crate::resource::{
-    account, agent, archive, asset, broadcast, catalog, configure, content, context, hop, key, machine, mcp, message,
-    mission, plan, rune, session, step, tool_call, turn,
+    account, agent, archive, asset, broadcast, catalog, configure, content, context, definition, hop, key, machine,
+    mcp, message, mission, plan, rune, session, step, tool_call, turn,
 };
 use crate::shape::{Field, Kind, Shape};
 use crate::stream;
@@ -210,14 +210,29 @@ pub(crate) static ROUTES: &[Route] = &[
     post("/v1/sessions/{id}/agents", Operator, One(201, &agent::AGENT), "Make an agent", run!(agent::create))
         .taking(&agent::NEW_AGENT)
         .keeping(),
+    post(
+        "/v1/sessions/{id}/agents/import",
+        Operator,
+        One(201, &definition::IMPORTED),
+        "Load agents from definitions; not started unless they say so",
+        run!(definition::import),
+    )
+    .taking(&definition::IMPORT)
+    .keeping(),
     get("/v1/agents", Many(&agent::AGENT), "Agents, newest first", run!(agent::list)).asking(&[
         LIMIT,
         CURSOR,
         asks("session", "Only those of this session"),
         asks("lifecycle", "Only those in this state"),
-        asks("drive", "Only those in this state"),
+        asks("drive", "Only those in this state; without it, deleted ones are left out"),
     ]),
     get("/v1/agents/{id}", One(200, &agent::AGENT), "An agent", run!(agent::get)),
+    get(
+        "/v1/agents/{id}/definition",
+        One(200, &definition::DEFINITION),
+        "What it is made of, to be loaded elsewhere",
+        run!(definition::export),
+    ),
     route(
         "PATCH",
         "/v1/agents/{id}",
@@ -239,6 +254,14 @@ pub(crate) static ROUTES: &[Route] = &[
     ),
     post("/v1/agents/{id}/terminate", Operator, One(200, &agent::AGENT), "End it", run!(agent::terminate))
         .taking(&agent::TERMINATE),
+    route(
+        "DELETE",
+        "/v1/agents/{id}",
+        Operator,
+        One(200, &agent::AGENT),
+        "End it at once and remove it from the fleet",
+        run!(agent::delete),
+    ),
     // messages
     post(
         "/v1/agents/{id}/messages",
@@ -428,7 +451,7 @@ pub(crate) static ROUTES: &[Route] = &[
         "Start one that has ended over, as a new instance",
         run!(mission::reset),
     )
-    .taking(&mission::REASON),
+    .taking(&mission::RESET),
     post(
         "/v1/missions/{id}/answer",
         Operator,

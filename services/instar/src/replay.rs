@@ -4,10 +4,12 @@ use crate::failure::{FAILED, Failure};
 use crate::log::Log;
 use crate::output::{self, Format};
 use clap::Args;
-use instar_client::{Agent, Client, Hop, Mission, Plan, Query, ToolCall, Turn};
+use instar_client::{Agent, Asset, Client, Hop, Mission, Plan, Query, ToolCall, Turn};
 use instar_core::fold::{self, Difference, States};
 use instar_core::id::Entity;
-use instar_core::machine::{Table, agent_drive, agent_lifecycle, hop, mission, plan, session, task, tool_call, turn};
+use instar_core::machine::{
+    Table, agent_drive, agent_lifecycle, asset, hop, mission, plan, session, task, tool_call, tool_step, turn,
+};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -15,7 +17,7 @@ use std::process::ExitCode;
 /// How often a session that moves while it is read is read again.
 const READS_MAX: usize = 5;
 /// The machines whose rows the API shows.
-const COMPARED: [&Table; 9] = [
+const COMPARED: [&Table; 11] = [
     &session::TABLE,
     &agent_lifecycle::TABLE,
     &agent_drive::TABLE,
@@ -25,6 +27,8 @@ const COMPARED: [&Table; 9] = [
     &task::TABLE,
     &mission::TABLE,
     &hop::TABLE,
+    &tool_step::TABLE,
+    &asset::TABLE,
 ];
 /// What is removed from view is in no list.
 const DELETED: &str = "deleted";
@@ -96,7 +100,20 @@ async fn rows_of(client: &Client, id: &str) -> Result<Vec<Row>, Failure> {
     let missions: Vec<Mission> = client.every(&["v1", "missions"], of_session(), usize::MAX).await?;
     shown.extend(missions.into_iter().map(|mission| (&mission::TABLE, mission.id, mission.status)));
     let hops: Vec<Hop> = client.every(&["v1", "hops"], of_session(), usize::MAX).await?;
+    // Deleted hops are in no list unless one asks for them, and their steps may be there still.
+    let gone: Vec<Hop> = client.every(&["v1", "hops"], of_session().with("status", DELETED), usize::MAX).await?;
+    for hop in hops.iter().chain(&gone) {
+        let steps = client.steps(&hop.id).await?.data;
+        shown.extend(steps.into_iter().map(|step| (&tool_step::TABLE, step.id, step.status)));
+        // What only its steps see is listed with the hop.
+        let own: Vec<Asset> = client.every(&["v1", "assets"], Query::new().with("hop", &hop.id), usize::MAX).await?;
+        shown.extend(own.into_iter().map(|asset| (&asset::TABLE, asset.id, asset.status)));
+    }
     shown.extend(hops.into_iter().map(|hop| (&hop::TABLE, hop.id, hop.status)));
+    let assets: Vec<Asset> = client.every(&["v1", "assets"], of_session(), usize::MAX).await?;
+    shown.extend(assets.into_iter().map(|asset| (&asset::TABLE, asset.id, asset.status)));
+    shown.sort_by(|a, b| (a.0.name, &a.1).cmp(&(b.0.name, &b.1)));
+    shown.dedup_by(|a, b| a.0.name == b.0.name && a.1 == b.1);
     let plans: Vec<Plan> = client.every(&["v1", "plans"], of_session(), usize::MAX).await?;
     for listed in plans.into_iter().filter(|plan| plan.session_id == id) {
         let whole = client.plan(&listed.id).await?;

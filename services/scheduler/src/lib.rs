@@ -4,6 +4,7 @@
 //! done it. Any number may run side by side.
 
 mod archive;
+mod birth;
 mod clock;
 mod family;
 mod lost;

@@ -3,13 +3,11 @@
 use crate::{BATCH, Desk};
 use anyhow::Result;
 use chrono::Duration;
-use instar_core::id::SessionId;
-use instar_core::machine::session as session_machine;
+use instar_core::id::{CallId, SessionId};
+use instar_core::machine::{session as session_machine, tool_call};
 use instar_runtime::{Act, ActError, Done, Snapshot};
 use serde_json::json;
 
-/// How long what a closing session contains may take to end by itself.
-const GRACE: i64 = 30;
 /// Sessions sealed per look.
 const SEALED: u64 = 200;
 
@@ -36,18 +34,27 @@ pub(crate) async fn suspend(desk: Desk) -> Result<()> {
 }
 
 /// A closing session is closed when nothing in it is open, or by force when its grace is over.
+///
+/// A close ends agents, turns and attached missions in its own commit. What can be left is a step that runs for a
+/// mission that is detached: it may end by itself for as long as the grace lasts.
 pub(crate) async fn close(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     let now = store.now().await?;
+    let grace = Duration::milliseconds(i64::try_from(desk.config.scheduler.close_grace_ms)?);
     for (id, since) in store.sessions_in("closing", BATCH).await? {
         let Some(snapshot) = Snapshot::load(store, id, id.into()).await? else { continue };
         let ended = |a: &instar_store::entity::agent::Model| ["terminated", "failed"].contains(&a.lifecycle.as_str());
         let empty = snapshot.turns.is_empty() && snapshot.calls.is_empty() && snapshot.agents.values().all(ended);
         let (event, forced) = match () {
             () if empty => ("cleanup_complete", false),
-            () if now - since > Duration::seconds(GRACE) => ("cleanup_timeout", true),
+            () if now - since > grace => ("cleanup_timeout", true),
             () => continue,
         };
+        // Commits of their own, before: what follows from a result in its hop and mission must not come after the
+        // last rune of the log. Should this process die in between, the next look finds nothing open.
+        if forced && !end_calls(&desk, &snapshot).await? {
+            continue;
+        }
         let told = json!({"final_stats": store.statistics(id).await?, "forced": forced});
         let act = Act::new(id, id, &session_machine::TABLE, event, desk.actor.clone()).telling("session.closed", told);
         match act.carry_out(&desk.hub).await {
@@ -57,6 +64,22 @@ pub(crate) async fn close(desk: Desk) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Gives what still runs its result; false if somebody moved it meanwhile.
+async fn end_calls(desk: &Desk, snapshot: &Snapshot) -> Result<bool> {
+    let session = SessionId::from(snapshot.session.id);
+    for call in &snapshot.calls {
+        let id = CallId::from(call.id);
+        let act = Act::new(session, id, &tool_call::TABLE, "cancelled", desk.actor.clone()).reason("session_closed");
+        match act.carry_out(&desk.hub).await {
+            Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
+            Ok(Done::Ignored) => {}
+            Err(ActError::Refused(_) | ActError::Contended | ActError::Absent(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
 }
 
 pub(crate) async fn seal(desk: Desk) -> Result<()> {

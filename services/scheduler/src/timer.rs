@@ -1,13 +1,14 @@
 //! Timers that are due. One is removed only when what it was set for is done, so that a scheduler
 //! that dies in between leaves it to the next one.
 
-use crate::{BATCH, Desk, archive, clock, family, nudge, plan, step};
+use crate::{BATCH, Desk, archive, birth, clock, family, nudge, plan, step};
 use anyhow::Result;
 use futures::StreamExt;
 use instar_core::id::{BroadcastId, CallId, SessionId, TurnId};
 use instar_core::machine::tool_call as call_machine;
 use instar_runtime::flow::{
-    APPROVAL_TIMER, BROADCAST_TIMER, CLOCK_TIMER, NUDGE_TIMER, ORPHANS_TIMER, PLAN_TIMER, RESUME_TIMER, WAIT_TIMER,
+    APPROVAL_TIMER, BIRTH_TIMER, BROADCAST_TIMER, CLOCK_TIMER, DISMISS_TIMER, NUDGE_TIMER, ORPHANS_TIMER, PLAN_TIMER,
+    RESUME_TIMER, WAIT_TIMER,
 };
 use instar_runtime::step::STEP_TIMER;
 use instar_runtime::{ARCHIVE_TIMER, Act, ActError, Done, Ready, hold};
@@ -47,6 +48,7 @@ pub(crate) async fn fire(desk: Desk) -> Result<()> {
 async fn carry_out(desk: &Desk, timer: timer::Model) -> Option<Uuid> {
     let done = match timer.kind.as_str() {
         APPROVAL_TIMER => approval(desk, &timer).await,
+        BIRTH_TIMER => birth::look(desk, &timer).await,
         ARCHIVE_TIMER => archive::requested(desk, &timer).await,
         RESUME_TIMER => resume(desk, &timer).await,
         WAIT_TIMER => wait_over(desk, &timer).await,
@@ -55,6 +57,7 @@ async fn carry_out(desk: &Desk, timer: timer::Model) -> Option<Uuid> {
         STEP_TIMER => step::attempt(desk, &timer).await,
         CLOCK_TIMER => clock::ring(desk, &timer).await,
         PLAN_TIMER => plan::wall_time(desk, &timer).await,
+        DISMISS_TIMER => plan::dismiss(desk, &timer).await,
         BROADCAST_TIMER => broadcast(desk, &timer).await,
         other => {
             tracing::warn!(kind = other, "a timer of an unknown kind; a newer scheduler will know it");

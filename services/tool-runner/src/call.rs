@@ -13,9 +13,9 @@ use instar_core::machine::{By, tool_call as call_machine};
 use instar_core::rune::Actor;
 use instar_core::rune::payload::ResultStatus;
 use instar_runtime::flow::{self, Outcome};
-use instar_runtime::{Act, INLINE_BYTES_MAX, Insisted, Ready, order};
-use instar_store::entity::tool_call;
-use instar_store::{Answer, Landed};
+use instar_runtime::{Act, ActError, INLINE_BYTES_MAX, Insisted, Ready, order};
+use instar_store::entity::{session, tool_call};
+use instar_store::{Answer, Change, Landed, StoreError};
 use instar_tools::Kind;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -49,32 +49,34 @@ pub(crate) async fn handle(runner: &Runner, delivery: Delivery<WorkTool>) {
     if let Some(call) = given.and_then(|given| row(given, hint, id, delivery.traceparent())) {
         let delivery = Some(delivery);
         let attempt = Attempt { flight, call, delivery, again };
-        return run(runner, attempt, &[], owner).await;
+        return run(runner, attempt, false, owner).await;
     }
-    let siblings = match turn {
-        Some(turn) => runner.hub.store().calls_of(turn).await,
-        None => runner.hub.store().call(id).await.map(|call| call.into_iter().collect()),
-    };
-    let siblings = match siblings {
-        Ok(siblings) => siblings,
+    match ready(runner, id, turn).await {
+        Ok(Some((call, holds))) => {
+            let attempt = Attempt { flight, call, delivery: Some(delivery), again };
+            run(runner, attempt, holds, owner).await;
+        }
+        Ok(None) => acknowledge(delivery).await,
         Err(error) => {
             tracing::warn!(call = %id, %error, "could not look at the call; it comes again");
-            return drop(delivery.nak(REST).await);
+            drop(delivery.nak(REST).await);
         }
-    };
-    let Some(call) = ready(runner, &siblings, id) else { return acknowledge(delivery).await };
-    let attempt = Attempt { flight, call: call.clone(), delivery: Some(delivery), again };
-    run(runner, attempt, &siblings, owner).await;
+    }
 }
 
-async fn run(runner: &Runner, attempt: Attempt, siblings: &[tool_call::Model], owner: Option<WorkerId>) {
+/// `holds`: others may have to wait for the end of this one.
+async fn run(runner: &Runner, attempt: Attempt, holds: bool, owner: Option<WorkerId>) {
     if let Some(native) = native::of(runner, &attempt.call) {
-        return native::carry_out(runner, native, attempt, siblings, owner).await;
+        return native::carry_out(runner, native, attempt, holds, owner).await;
     }
     let Some(made) = attempt::make(runner, attempt).await else { return };
     if made.call.step_id.is_some() {
+        let late = made.outcome.status == ResultStatus::Timeout;
         step::record(runner, &made.call, made.outcome, made.retryable).await;
-    } else if let Err(error) = record(runner, &made.call, &made.outcome, siblings, owner).await {
+        if late && let Err(error) = step::judge(runner, &made.call).await {
+            tracing::warn!(call = %CallId::from(made.call.id), %error, "its agent was not told that a server hangs");
+        }
+    } else if let Err(error) = record(runner, &made.call, &made.outcome, holds, owner).await {
         tracing::error!(call = %CallId::from(made.call.id), %error, "the result could not be written");
     }
     if let Some(delivery) = made.delivery {
@@ -126,19 +128,48 @@ pub(crate) async fn acknowledge(delivery: Delivery<WorkTool>) {
     instar_crashpoint::crash_point!("runner.ack.after");
 }
 
-/// The call, if it may start now: past its approval, not begun by anybody, and not behind another.
-fn ready<'a>(runner: &Runner, siblings: &'a [tool_call::Model], id: CallId) -> Option<&'a tool_call::Model> {
-    let call = siblings.iter().find(|call| call.id == id.uuid())?;
-    let together: Vec<_> = siblings.iter().filter(|other| other.iteration == call.iteration).collect();
-    let startable = order::startable(together.iter().map(|call| (*call).into()), |name| runner.parallel(name));
-    startable.into_iter().map(|at| together[at]).find(|ready| ready.id == call.id)
+/// The call, if it may start now: past its approval, not begun by anybody, and not behind another; and whether
+/// others may have to wait for its end.
+async fn ready(
+    runner: &Runner,
+    id: CallId,
+    turn: Option<TurnId>,
+) -> Result<Option<(tool_call::Model, bool)>, StoreError> {
+    let (store, parallel) = (runner.hub.store(), |name: &str| runner.parallel(name));
+    if turn.is_none_or(|turn| runner.beside.knows(turn)) {
+        let Some(call) = store.call(id).await? else { return Ok(None) };
+        if turn.is_none() || runner.beside.has(&call) {
+            let slot = order::Slot::from(&call);
+            return Ok((slot.open && slot.ready).then_some((call, false)));
+        }
+    }
+    match turn {
+        Some(turn) => Ok(in_order(runner, store.calls_of(turn).await?, id, parallel)),
+        None => Ok(None),
+    }
+}
+
+/// The same by all calls of its turn.
+fn in_order(
+    runner: &Runner,
+    calls: Vec<tool_call::Model>,
+    id: CallId,
+    parallel: impl Fn(&str) -> bool,
+) -> Option<(tool_call::Model, bool)> {
+    let call = calls.iter().find(|call| call.id == id.uuid())?;
+    let together: Vec<_> = calls.iter().filter(|other| other.iteration == call.iteration).collect();
+    runner.beside.learn(&together, &parallel);
+    let startable = order::startable(together.iter().map(|call| (*call).into()), &parallel);
+    let ready = startable.into_iter().map(|at| together[at]).find(|ready| ready.id == call.id)?;
+    // Only a call that must go alone can be held up, or hold others up.
+    Some((ready.clone(), together.iter().any(|other| !parallel(&other.name))))
 }
 
 pub(crate) async fn record(
     runner: &Runner,
     call: &tool_call::Model,
     outcome: &Outcome,
-    siblings: &[tool_call::Model],
+    holds: bool,
     owner: Option<WorkerId>,
 ) -> Result<()> {
     let actor = Actor::new(By::System, runner.id.to_string());
@@ -173,7 +204,7 @@ pub(crate) async fn record(
         Err(Insisted::Ended) => return Ok(()),
         Err(error) => return Err(error.into()),
     };
-    follow(runner, call, kept, &landed, siblings, owner).await
+    follow(runner, call, kept, &landed, holds, owner).await
 }
 
 /// Tells whoever the result was waited for by.
@@ -182,7 +213,7 @@ pub(crate) async fn follow(
     call: &tool_call::Model,
     outcome: &Outcome,
     landed: &Landed,
-    siblings: &[tool_call::Model],
+    holds: bool,
     owner: Option<WorkerId>,
 ) -> Result<()> {
     let status = serde_json::json!(outcome.status);
@@ -198,9 +229,7 @@ pub(crate) async fn follow(
         let news = if flow::has_waited(call) { None } else { news(call, state, outcome) };
         return wake_turn(runner, call, turn.into(), owner, news).await;
     }
-    // Only a call that must go alone can have held others up.
-    let alone = siblings.iter().any(|other| other.iteration == call.iteration && !runner.parallel(&other.name));
-    if alone {
+    if holds {
         wake_next(runner, call, turn.into()).await?;
     }
     Ok(())
@@ -209,10 +238,15 @@ pub(crate) async fn follow(
 /// Notes that a call got a second result, which was dropped.
 pub(crate) async fn late(runner: &Runner, call: &tool_call::Model, status: ResultStatus) {
     let actor = Actor::new(By::System, runner.id.to_string());
-    let (session, id) = (SessionId::from(call.session_id), CallId::from(call.id));
+    let (session_id, id) = (SessionId::from(call.session_id), CallId::from(call.id));
     let message = format!("the call had its result when another came: {}", flow::status_token(status));
     let told = json!({"invariant_id": "INV-TOOL-TERMINAL", "severity": "error", "message": message});
-    let act = Act::new(session, id, &call_machine::TABLE, "late_result", actor);
+    let act = Act::new(session_id, id, &call_machine::TABLE, "late_result", actor).also(|commit, snapshot| {
+        let gone = || ActError::Unfit("the log of its session has had its last rune".into());
+        let live = flow::live_state(&snapshot.session).ok_or_else(gone)?;
+        commit.change(Change::entity(&session::TABLE, session_id).expecting("session", live));
+        Ok(())
+    });
     if let Err(error) = act.telling("system.invariant_violation", told).carry_out(&runner.hub).await {
         tracing::debug!(call = %id, %error, "not noted");
     }

@@ -5,6 +5,7 @@
 
 mod account;
 mod attempt;
+mod beside;
 mod call;
 mod cancel;
 mod mcp;

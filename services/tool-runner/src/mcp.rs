@@ -15,8 +15,6 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// How long a start waits for servers to say what they offer; those that take longer come later.
-const SETTLE_MAX: Duration = Duration::from_secs(15);
 const AGAIN_MAX: Duration = Duration::from_secs(5);
 
 pub(crate) fn start(config: &Config) -> Result<Arc<Servers>> {
@@ -33,8 +31,8 @@ pub(crate) struct Publishing {
 }
 
 impl Publishing {
-    /// Returns when every server's first attempt is written down, or after a while.
-    pub(crate) async fn begin(hub: &Hub, runner: WorkerId, servers: &Servers) -> Publishing {
+    /// Returns when every server's first attempt is written down, or after `settle`.
+    pub(crate) async fn begin(hub: &Hub, runner: WorkerId, servers: &Servers, settle: Duration) -> Publishing {
         let publishing =
             Publishing { hub: hub.clone(), runner, stop: CancellationToken::new(), tasks: TaskTracker::new() };
         if servers.is_empty() {
@@ -53,7 +51,7 @@ impl Publishing {
             });
             first.push(heard);
         }
-        let _ = tokio::time::timeout(SETTLE_MAX, heard_all(first)).await;
+        let _ = tokio::time::timeout(settle, heard_all(first)).await;
         publishing
     }
 

@@ -1,5 +1,6 @@
 //! The process: its lease, its slots, and the queue it is told from.
 
+use crate::beside::Beside;
 use crate::cancel::Flights;
 use crate::mcp::{self, Publishing};
 use crate::{call, settings};
@@ -34,6 +35,7 @@ pub(crate) struct Runner {
     pub(crate) steps: Tools,
     pub(crate) servers: Arc<Servers>,
     pub(crate) flights: Flights,
+    pub(crate) beside: Beside,
     /// The lease is gone: results of what is in flight are no longer ours to write.
     pub(crate) lost: CancellationToken,
 }
@@ -89,7 +91,8 @@ async fn register(context: &Context, means: &Means) -> anyhow::Result<Registered
     // First: without a lease nothing is opened that somebody would have to clear away.
     let keeper = Keeper::register(hub.store().clone(), id, "tool-runner", context.config.lease.ttl(), info).await?;
     // Before calls are taken: what it offers is known when it is ready.
-    let publishing = Publishing::begin(&hub, id, &means.servers).await;
+    let settle = Duration::from_millis(context.config.runner.settle_ms);
+    let publishing = Publishing::begin(&hub, id, &means.servers, settle).await;
     let queue = hub.bus().work_tool(CLASS, pull).await?;
     let flights = Flights::listen(hub.bus()).await?;
     let Means { tools, effects, servers } = means;
@@ -99,7 +102,9 @@ async fn register(context: &Context, means: &Means) -> anyhow::Result<Registered
     let config = context.config.clone();
     let known = tools.clone();
     let steps = Tools::new(move |name, arguments| known.chosen(name, arguments), config.worker.approval_timeout_ms);
-    let runner = Arc::new(Runner { id, hub, config, tools, discovered, effects, vault, steps, servers, flights, lost });
+    let beside = Beside::default();
+    let runner =
+        Arc::new(Runner { id, hub, config, tools, discovered, effects, vault, steps, servers, flights, beside, lost });
     Ok(Registered { runner, keeper, queue, publishing })
 }
 

@@ -9,14 +9,14 @@ use chrono::Utc;
 use instar_bus::Delivery;
 use instar_bus::message::WorkTool;
 use instar_core::decide::FailureClass;
-use instar_core::id::{CallId, StepId};
-use instar_core::machine::By;
+use instar_core::id::{AgentId, CallId, SessionId, StepId};
+use instar_core::machine::{By, agent_drive};
 use instar_core::mapping;
 use instar_core::rune::Actor;
 use instar_core::rune::payload::ResultStatus;
 use instar_runtime::flow::Outcome;
 use instar_runtime::step::{self, End, Ended, Ready};
-use instar_runtime::{ActError, AssetError, Done};
+use instar_runtime::{Act, ActError, AssetError, Done, hangs};
 use instar_store::StoreError;
 use instar_store::entity::tool_call;
 use serde_json::Value;
@@ -100,6 +100,26 @@ pub(crate) async fn record(runner: &Runner, call: &tool_call::Model, outcome: Ou
         }
     }
     instar_crashpoint::crash_point!("runner.step.after");
+}
+
+/// A step's call ran out of time. Should the server behind it hang, the agent in whose name it ran stops: it is
+/// idle while its steps run, unless it is in a turn of its own, which goes on.
+pub(crate) async fn judge(runner: &Runner, call: &tool_call::Model) -> Result<()> {
+    let Some(step) = call.step_id.filter(|_| !call.agent_id.is_nil()) else { return Ok(()) };
+    let calls = runner.hub.store().last_calls_of_step(step.into()).await?;
+    let Some(why) = hangs(&calls.iter().collect::<Vec<_>>(), &runner.tools) else { return Ok(()) };
+    let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
+    let act = Act::new(session, agent, &agent_drive::TABLE, "execution_error", actor(runner)).reason(&why);
+    let act = act.provided(|snapshot| match snapshot.agents.get(&agent.uuid()) {
+        Some(row) if row.lifecycle == "idle" => Ok(()),
+        _ => Err(ActError::Unfit("the agent is in a turn, or has ended".into())),
+    });
+    match act.carry_out(&runner.hub).await {
+        Ok(Done::Moved { runes }) => runner.hub.follow(&runes),
+        Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Absent(_) | ActError::Unfit(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
 }
 
 enum Failed {

@@ -67,7 +67,7 @@ async fn people(store: &Store) -> Result<usize> {
         let config =
             json!({"system_prompt": null, "tools": [], "loop": runs, "approval_mode": "full_access", "budget": {}});
         let new = NewAgent { name: format!("idle-{n}"), model: "default".into(), config, ..NewAgent::default() };
-        let born = flow::join(&session, new, cast::person(), None)?;
+        let born = flow::join(&session, vec![new], cast::person(), None)?;
         session = born.session;
         cast::land(store, born.commit).await?;
     }

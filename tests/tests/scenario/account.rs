@@ -140,7 +140,7 @@ async fn comes_back_by_each_event_of_its_policy(world: World) -> Result<()> {
         _ => Reply::text("Done."),
     });
     let session = world.session().await?;
-    for event in ["stop", "error", "terminate", "kill", "session"] {
+    for event in ["stop", "error", "terminate", "kill", "delete", "session"] {
         let own = if event == "session" { world.session().await? } else { session.clone() };
         let agent = world.agent(&own, json!({"tools": ["login"], "account": {"pool": "back"}})).await?;
         ensure!(world.turn(&agent, "go").await?["status"] == "completed", "{event}");
@@ -150,6 +150,7 @@ async fn comes_back_by_each_event_of_its_policy(world: World) -> Result<()> {
             "error" => ensure!(world.turn(&agent, "fail").await?["status"] == "error"),
             "terminate" => drop(world.act(&format!("/v1/agents/{agent}/terminate"), json!({})).await?),
             "kill" => drop(world.act(&format!("/v1/agents/{agent}/terminate"), json!({"force": true})).await?),
+            "delete" => drop(world.request("DELETE", &format!("/v1/agents/{agent}"), None).await?.is(200)),
             _ => drop(world.act(&format!("/v1/sessions/{own}/close"), json!({})).await?),
         }
         holder(&world, "back-1", None).await.with_context(|| event.to_owned())?;

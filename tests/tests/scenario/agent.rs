@@ -19,6 +19,8 @@ pub(crate) static PLAIN: Group = Group {
         ends_by_force,
         ends_with_its_session,
         remembers,
+        is_deleted_with_what_it_does,
+        is_loaded_from_the_definition_of_another,
     ],
 };
 
@@ -213,5 +215,74 @@ async fn waits_though_everything_is_killed(world: World) -> Result<()> {
     let result = result(&world, &turn).await?;
     ensure!(result["output"]["agents"][0]["output"] == "late but there", "{result}");
     ensure!(children(&world, &agent).await?.len() == 1);
+    Ok(())
+}
+
+async fn is_deleted_with_what_it_does(world: World) -> Result<()> {
+    let (session, agent) = puppet(&world).await?;
+    let work = format!("{} ;; {}", spawn(&world, "child", "slow 60000 never"), wait_for(&["child"]));
+    let turn = world.begin(&agent, &work).await?;
+    // Newest first.
+    let waits = |calls: &[Value]| calls.len() == 2 && calls[0]["status"] == "executing";
+    world.calls(&turn, waits).await?;
+    let child = children(&world, &agent).await?.remove(0);
+
+    let path = format!("/v1/agents/{agent}");
+    let gone = world.request("DELETE", &path, None).await?.is(200);
+    ensure!(gone["drive"] == "deleted" && gone["lifecycle"] == "terminated", "{gone}");
+    ensure!(world.ended(&turn).await?["status"] == "interrupted");
+    let calls = world.calls(&turn, |calls| calls.iter().all(|call| call["result_status"].is_string())).await?;
+    ensure!(calls[1]["result_status"] == "cancelled", "{calls:?}");
+    world.until(&format!("/v1/agents/{child}"), |child| child["lifecycle"] == "terminated").await?;
+    let listed = world.get(&format!("/v1/agents?session={session}")).await?;
+    ensure!(listed["data"].as_array().is_some_and(|all| all.len() == 1 && all[0]["id"] == child), "{listed}");
+    let deleted = world.get(&format!("/v1/agents?session={session}&drive=deleted")).await?;
+    ensure!(deleted["data"].as_array().is_some_and(|all| all.len() == 1 && all[0]["id"] == agent), "{deleted}");
+    ensure!(world.get(&path).await?["badge"] == "deleted");
+    world.request("DELETE", &path, None).await?.refuses(409, "deleted");
+    world.refused(&format!("{path}/messages"), json!({"content": "still there?"}), "deleted").await?;
+    world.refused(&format!("{path}/start"), json!({}), "ended").await?;
+
+    let (code, said) = world.run(&["agent", "delete", &child]).await?;
+    ensure!(code == 0 && said.contains("deleted"), "{said}");
+    ensure!(children(&world, &agent).await?.is_empty());
+    let other = world.agent(&session, json!({})).await?;
+    crate::session::closed(&world, &session).await?;
+    world.request("DELETE", &format!("/v1/agents/{other}"), None).await?.refuses(409, "its session is closed");
+    Ok(())
+}
+
+async fn is_loaded_from_the_definition_of_another(world: World) -> Result<()> {
+    let (session, agent) = puppet(&world).await?;
+    let definition = world.get(&format!("/v1/agents/{agent}/definition")).await?;
+    ensure!(definition["name"] == "ada" && definition["auto_start"] == false, "{definition}");
+    ensure!(definition["tools"] == json!(TOOLS) && definition["id"].is_null(), "{definition}");
+    let path = format!("/v1/sessions/{session}/agents/import");
+    let mut starts = definition.clone();
+    (starts["name"], starts["auto_start"]) = (json!("eager"), json!(true));
+    let import = json!({"agents": [definition, starts], "origin": "a backup"});
+    let loaded = world.act(&path, import).await?;
+    let (idle, eager) = (&loaded["agents"][0], &loaded["agents"][1]);
+    ensure!(idle["drive"] == "idle" && idle["lifecycle"] == "idle", "{idle}");
+    ensure!(eager["drive"] == "running" && eager["name"] == "eager", "{eager}");
+    let again = world.get(&format!("/v1/agents/{}/definition", text(eager, "id")?)).await?;
+    ensure!(again == starts, "{again}");
+    let told = world.runes_of(&session, "agent.loaded", 2).await?;
+    ensure!(told[0]["payload"] == json!({"name": "ada", "origin": "a backup"}), "{told:?}");
+    ensure!(world.turn(&text(idle, "id")?, "say Here.").await?["status"] == "completed");
+
+    // All of them or none.
+    let before = world.runes(&session).await?.len();
+    let mixed = json!({"agents": [{"name": "good", "model": "default"}, {"name": "bad", "model": "none"}]});
+    world.post(&path, mixed).await?.refuses(422, "agents.1.model");
+    ensure!(world.runes(&session).await?.len() == before);
+
+    let (code, said) = world.run(&["agent", "export", &text(eager, "id")?]).await?;
+    ensure!(code == 0, "{said}");
+    std::fs::write(world.fleet().folder.path().join("eager.json"), said)?;
+    let (code, said) = world.run(&["agent", "import", &session, "eager.json"]).await?;
+    ensure!(code == 0 && said.contains("eager"), "{said}");
+    let told = world.runes_of(&session, "agent.loaded", 3).await?;
+    ensure!(told[2]["payload"]["origin"] == "eager.json", "{told:?}");
     Ok(())
 }

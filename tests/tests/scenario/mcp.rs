@@ -3,9 +3,14 @@
 use crate::world::{World, calls_once, text};
 use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
+use instar_core::id::AgentId;
+use instar_runtime::Hub;
+use instar_store::entity::mission;
 use instar_testkit::mcp::Witnessed;
 use instar_testkit::model::{Reply, Request};
 use instar_testkit::wait;
+use instar_tests::stage;
+use instar_tests::voyage::{Plan, Voyage, plainly};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -45,6 +50,23 @@ pub(crate) static PLAIN: Group = Group {
         a_server_that_dies_in_a_call_leaves_it_unknown,
         a_changed_definition_is_withheld_until_a_person_accepts_it,
         an_interrupt_reaches_the_server,
+    ],
+};
+
+/// A server that takes its time to start, and two that take too long to answer.
+pub(crate) static SLOW: Group = Group {
+    name: "slow_mcp",
+    config: concat!(
+        server!("late", ", \"--gate\", \"late-may-start\"", ""),
+        server!("hung", "", "timeout_ms = 300\n"),
+        server!("numb", "", "timeout_ms = 300\noverrides = { slow = { side_effects = false } }\n"),
+    ),
+    environment: &[("INSTAR__RUNNER__SETTLE_MS", "100")],
+    at_once: 3,
+    scenarios: scenarios![
+        an_agent_is_in_the_making_until_its_tools_are_known,
+        a_server_that_hangs_stops_the_agent_that_waits_for_it,
+        a_server_that_hangs_stops_the_idle_agent_whose_steps_wait_for_it,
     ],
 };
 
@@ -218,6 +240,69 @@ async fn an_interrupt_reaches_the_server(world: World) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+async fn an_agent_is_in_the_making_until_its_tools_are_known(world: World) -> Result<()> {
+    world.script(calls_once("late__now", json!({})));
+    let root = world.described(json!({"tools": ["late.*"]}));
+    let spoken_to = world.act("/v1/sessions", json!({"root_agent": root.clone()})).await?;
+    let silent = world.act("/v1/sessions", json!({"root_agent": root})).await?;
+    ensure!(spoken_to["status"] == "created" && silent["status"] == "created", "{spoken_to} {silent}");
+    let (session, agent) = (text(&spoken_to, "id")?, text(&spoken_to["root_agent"], "id")?);
+    let shown = world.get(&format!("/v1/agents/{agent}")).await?;
+    ensure!(shown["lifecycle"] == "spawning" && shown["waiting_for"] == json!({"kind": "tools"}), "{shown}");
+
+    let turn = world.begin(&agent, "What time is it?").await?;
+    let active = world.get(&format!("/v1/sessions/{session}")).await?;
+    ensure!(active["status"] == "active", "{active}");
+    let waits = world.get(&format!("/v1/turns/{turn}")).await?;
+    ensure!(waits["status"] == "queued" && waits["waiting_for"]["kind"] == "tools", "{waits}");
+
+    std::fs::write(world.fleet().folder.path().join("late-may-start"), "")?;
+    let ended = world.ended(&turn).await?;
+    ensure!(ended["status"] == "completed", "{ended}");
+    ensure!(result(&world, &ended).await?["result_status"] == "success");
+    let path = format!("/v1/sessions/{}", text(&silent, "id")?);
+    world.until(&path, |session| session["status"] == "active").await?;
+    Ok(())
+}
+
+async fn a_server_that_hangs_stops_the_agent_that_waits_for_it(world: World) -> Result<()> {
+    world.script(|request: &Request| match request.user_text().contains("wait") {
+        true => Reply::call("hung__slow", json!({"ms": 60_000})),
+        false => Reply::text("Here I am."),
+    });
+    tool(&world, "hung.slow", |tool| tool["available"] == true).await?;
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["hung.*"]})).await?;
+    let turn = world.turn(&agent, "Just wait.").await?;
+    ensure!(turn["status"] == "error" && turn["error"]["error_type"] == "mcp_server_hangs", "{turn}");
+    let calls = world.calls(&text(&turn, "id")?, |calls| calls.len() == 3).await?;
+    ensure!(calls.iter().all(|call| call["result_status"] == "timeout"), "{calls:?}");
+    let shown = world.get(&format!("/v1/agents/{agent}")).await?;
+    ensure!(shown["drive"] == "errored" && shown["lifecycle"] == "idle", "{shown}");
+    ensure!(shown["last_error"].as_str().is_some_and(|why| why.contains("hung")), "{shown}");
+    world.act(&format!("/v1/agents/{agent}/start"), json!({})).await?;
+    ensure!(world.turn(&agent, "Are you there?").await?["output"] == "Here I am.");
+    Ok(())
+}
+
+async fn a_server_that_hangs_stops_the_idle_agent_whose_steps_wait_for_it(world: World) -> Result<()> {
+    tool(&world, "numb.slow", |tool| tool["available"] == true).await?;
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let (id, hub): (AgentId, _) = (agent.parse()?, Hub::new(world.store().await?, stage::deaf()?));
+    let plan: [Plan; 1] = [("numb.slow", json!({"ms": 60_000}), json!({"output": "output"}))];
+    let terms = |mission: &mut mission::Model| mission.agent_id = Some(id.uuid());
+    let voyage = Voyage::within(&hub, session.parse()?, terms, plainly, &plan).await?;
+    voyage.provide(voyage.input, json!("x")).await?;
+    voyage.execute().await?;
+    let path = format!("/v1/agents/{agent}");
+    let shown = world.until(&path, |agent| agent["drive"] == "errored").await?;
+    ensure!(shown["last_error"].as_str().is_some_and(|why| why.contains("numb")), "{shown}");
+    let runes = world.runes_of(&session, "agent.drive_errored", 1).await?;
+    ensure!(runes[0]["payload"]["last_error"] == shown["last_error"], "{runes:?}");
+    Ok(())
 }
 
 /// Servers that run in the folder of the installation.

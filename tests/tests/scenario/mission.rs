@@ -35,7 +35,7 @@ pub(crate) static MORTAL: Group = Group {
     scenarios: scenarios![is_asked_again_after_everything_died],
 };
 
-const TOOLS: [&str; 5] = ["propose_mission", "propose_hop_plan", "propose_hop_impl", "ask_person", "echo"];
+pub(crate) const TOOLS: [&str; 5] = ["propose_mission", "propose_hop_plan", "propose_hop_impl", "ask_person", "echo"];
 
 /// The last thing a person or the house said.
 pub(crate) fn asked(request: &Request) -> Option<String> {
@@ -67,7 +67,7 @@ fn steps(prompt: &str) -> Reply {
 }
 
 /// An agent that answers what a mission asks of it.
-fn diligent(request: &Request) -> Reply {
+pub(crate) fn diligent(request: &Request) -> Reply {
     match asked(request) {
         Some(prompt) if prompt.contains("Propose its steps") => steps(&prompt),
         Some(prompt) if prompt.contains("shorter") => plan(&prompt, "short leg"),
@@ -77,7 +77,7 @@ fn diligent(request: &Request) -> Reply {
 }
 
 /// A mission that a person proposes to this agent.
-async fn proposed(world: &World, session: &str, agent: &str, more: Value) -> Result<String> {
+pub(crate) async fn proposed(world: &World, session: &str, agent: &str, more: Value) -> Result<String> {
     let mut body = json!({
         "name": world.name, "goal": "a map", "success_criteria": ["every rock is on it"],
         "outputs": [{"name": "map", "type": "string"}], "agent_id": agent,
@@ -94,7 +94,7 @@ pub(crate) async fn crew(world: &World) -> Result<(String, String)> {
 }
 
 /// The mission's current hop, once it is in this state.
-async fn hop_is(world: &World, mission: &str, status: &str) -> Result<Value> {
+pub(crate) async fn hop_is(world: &World, mission: &str, status: &str) -> Result<Value> {
     let found =
         world.until(&format!("/v1/hops?mission={mission}"), |found| found["data"][0]["status"] == status).await?;
     Ok(found["data"][0].clone())
@@ -287,7 +287,7 @@ async fn told(world: &World, arguments: &[&str]) -> Result<Value> {
 }
 
 /// Steps of one tool, which makes what the hop promises.
-fn steps_with(prompt: &str, tool: &str) -> Reply {
+pub(crate) fn steps_with(prompt: &str, tool: &str) -> Reply {
     let output = asset_after(prompt, "and makes ");
     let parameters = match tool {
         "echo" => json!({"text": {"type": "literal", "value": "rocks"}}),

@@ -3,7 +3,11 @@
 use crate::world::{World, calls_once, plain, text};
 use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
+use instar_runtime::Hub;
+use instar_store::entity::mission;
 use instar_testkit::model::{Refusal, Reply};
+use instar_tests::stage;
+use instar_tests::voyage::{Plan, Voyage, plainly};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -32,6 +36,17 @@ pub(crate) static STRICT: Group = Group {
         is_suspended_by_errors_and_reset,
         is_closed_while_it_is_suspended,
     ],
+};
+
+/// What outlives a close has half a second to end by itself.
+pub(crate) static PRESSED: Group = Group {
+    name: "pressed_session",
+    config: "[scheduler]\nclose_grace_ms = 500\n\
+             [[tools]]\nname = \"dig\"\nkind = \"command\"\ncommand = [\"/bin/sh\", \"-c\", \"sleep 30; echo {}\"]\n\
+             parameters = { type = \"object\" }\nside_effects = false\n",
+    environment: &[],
+    at_once: 1,
+    scenarios: scenarios![is_closed_by_force_over_a_step_that_is_detached],
 };
 
 async fn state_of(world: &World, session: &str) -> Result<String> {
@@ -239,5 +254,25 @@ async fn is_closed_while_it_is_suspended(world: World) -> Result<()> {
     failing(&world, &session, 2).await?;
     world.until(&format!("/v1/sessions/{session}"), |found| found["status"] == "suspended").await?;
     closed(&world, &session).await?;
+    Ok(())
+}
+
+async fn is_closed_by_force_over_a_step_that_is_detached(world: World) -> Result<()> {
+    let session = world.session().await?;
+    world.agent(&session, json!({})).await?;
+    let hub = Hub::new(world.store().await?, stage::deaf()?);
+    let plan: [Plan; 1] = [("dig", json!({}), json!({"output": "output"}))];
+    let detached = |mission: &mut mission::Model| mission.detached = true;
+    let voyage = Voyage::within(&hub, session.parse()?, detached, plainly, &plan).await?;
+    voyage.provide(voyage.input, json!("x")).await?;
+    voyage.execute().await?;
+    voyage.call_is(0, |call| call.owner.is_some()).await?;
+    let closing = world.act(&format!("/v1/sessions/{session}/close"), json!({})).await?;
+    ensure!(closing["status"] == "closing", "{closing}");
+    ensure!(voyage.calls(0).await?[0].ended_at.is_none(), "the close itself leaves it alone");
+    world.until(&format!("/v1/sessions/{session}"), |found| found["final_hash"].is_string()).await?;
+    let last = world.runes(&session).await?.pop().context("a rune")?;
+    ensure!(last["kind"] == "session.closed" && last["payload"]["forced"] == true, "{last}");
+    ensure!(voyage.calls(0).await?.iter().all(|call| call.status == "cancelled_result"));
     Ok(())
 }

@@ -25,6 +25,10 @@ pub enum Pick {
     HopAfterStep,
     HopAfterMisconfiguration,
     HopAfterLoss,
+    /// Done, if what the plan made is what the hop has to make.
+    HopAfterPlan,
+    /// Stopped by whoever stopped its plan, or failed with it.
+    HopAfterStop,
     /// The way back into work for the hop of a retried mission.
     HopAfterRetry,
     MissionAfterHop,
@@ -65,6 +69,8 @@ impl Pick {
             Pick::HopAfterStep => &["all_steps_completed"],
             Pick::HopAfterMisconfiguration => &["impl_validation_failed", "hop_impl_failed", "validation_failed"],
             Pick::HopAfterLoss => &["validation_failed", "validation_unrepairable"],
+            Pick::HopAfterPlan => &["all_steps_completed", "step_failed"],
+            Pick::HopAfterStop => &["stop_hop", "step_failed"],
             Pick::HopAfterRetry => &["replan_hop", "fix_hop_resolve", "fix_hop", "retry_hop"],
             Pick::MissionAfterHop => &["final_hop_completed", "final_hop_incomplete", "hop_completed"],
             Pick::MissionAfterFailure => &["hop_failed_critically", "hop_design_failed", "hop_failed_recoverable"],
@@ -112,6 +118,9 @@ impl Pick {
             Pick::HopAfterLoss => {
                 Some(decide::validation_failed(view.fact(target, Fact::Repairable), view.tries(target)).token())
             }
+            Pick::HopAfterPlan if view.fact(cause, Fact::Delivers) => Some("all_steps_completed"),
+            Pick::HopAfterStop if view.fact(cause, Fact::ByPerson) => Some("stop_hop"),
+            Pick::HopAfterPlan | Pick::HopAfterStop => Some("step_failed"),
             Pick::HopAfterRetry => Some(match view.failed_hop(target).phase {
                 HopPhase::Plan => "replan_hop",
                 HopPhase::Resolve => "fix_hop_resolve",

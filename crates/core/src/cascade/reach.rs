@@ -115,12 +115,15 @@ reaches! {
         DroppedAssetsOfHop
         EditedAssetsOfHop
         OutputsOfStep
+        /// What the hop makes that a plan carries out.
+        OutputsOfPlan
     }
     plan {
         PlansOfSession
         PlanOfTask
         /// The plan that carries out a hop.
         PlanOfHop
+        NewPlanOfHop
     }
     task {
         TasksOfPlan

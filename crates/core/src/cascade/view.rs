@@ -51,6 +51,12 @@ pub enum Fact {
     Startable,
     /// Plan: the first failed task stops it.
     StopOnFirstFailure,
+    /// Hop: a plan carries it out, and no steps.
+    ByPlan,
+    /// Plan: what came of it fits what its hop has to make.
+    Delivers,
+    /// Plan: it is a person who ends it.
+    ByPerson,
 }
 
 /// Rows and relations as they were before the commit. Relations may be generous: what is in no

@@ -72,6 +72,8 @@ pub struct Standing {
     pub feedback: bool,
     /// A failed hop may be executed again.
     pub retryable: bool,
+    /// A plan carries the hop out: there are no steps that anybody would have to propose or accept.
+    pub by_plan: bool,
 }
 
 impl Standing {
@@ -81,6 +83,7 @@ impl Standing {
         match (self.mission, self.hop) {
             (mission::State::AwaitingApproval, _) if !self.feedback => Some(("mission", self.gates.mission)),
             (mission::State::InProgress, Some(Hop::PlanProposed)) => Some(("plan", self.gates.plan)),
+            (mission::State::InProgress, Some(Hop::ImplProposed)) if self.by_plan => Some(("impl", GatePolicy::Auto)),
             (mission::State::InProgress, Some(Hop::ImplProposed)) => Some(("impl", self.gates.implementation)),
             (mission::State::InProgress, Some(Hop::ImplReady)) => Some(("execute", self.gates.execute)),
             (mission::State::InProgress, Some(Hop::Failed)) if self.retryable => Some(("retry", self.gates.retry)),
@@ -100,6 +103,7 @@ impl Standing {
             (Mission::AwaitingApproval, _) => agent,
             (Mission::InProgress, Some(Hop::Executing)) => Awaits::Steps,
             (Mission::InProgress, Some(Hop::Failed)) => Awaits::Person,
+            (Mission::InProgress, Some(Hop::PlanReady | Hop::ImplStarted)) if self.by_plan => Awaits::Policy,
             (Mission::InProgress, _) => agent,
         }
     }
@@ -114,7 +118,16 @@ mod tests {
 
     fn standing(mission: Mission, hop: Option<Hop>, policy: GatePolicy) -> Standing {
         let gates = Gates { mission: policy, plan: policy, implementation: policy, execute: policy, retry: policy };
-        Standing { mission, hop, gates, has_agent: true, question: false, feedback: false, retryable: true }
+        Standing {
+            mission,
+            hop,
+            gates,
+            has_agent: true,
+            question: false,
+            feedback: false,
+            retryable: true,
+            by_plan: false,
+        }
     }
 
     #[test]
@@ -151,6 +164,16 @@ mod tests {
         assert_eq!(Standing { feedback: true, ..proposed }.awaits(), Awaits::Agent);
         let failed = standing(Mission::InProgress, Some(Hop::Failed), Auto);
         assert_eq!(Standing { retryable: false, ..failed }.awaits(), Awaits::Person);
+    }
+
+    #[test]
+    fn a_hop_that_a_plan_carries_out_waits_for_nobody_to_propose_steps() {
+        for hop in [Hop::PlanReady, Hop::ImplStarted, Hop::ImplProposed] {
+            let standing = Standing { by_plan: true, ..standing(Mission::InProgress, Some(hop), Manual) };
+            assert_eq!(standing.awaits(), Awaits::Policy, "{hop:?}");
+        }
+        let ready = Standing { by_plan: true, ..standing(Mission::InProgress, Some(Hop::ImplReady), Manual) };
+        assert_eq!(ready.awaits(), Awaits::Person, "its execution is a decision like any other");
     }
 
     #[test]

@@ -28,7 +28,7 @@ super::machine! {
         StartHopImpl           "start_hop_impl"          [Agent System] "an agent begins to choose tools";
         RequestHopChanges      "request_hop_changes"     [User]         "a person takes an acceptance back";
         ToolResolutionFailed   "tool_resolution_failed"  [System]       "no usable tool or resource";
-        ProposeHopImpl         "propose_hop_impl"        [Agent]        "the tool steps are ready for a decision";
+        ProposeHopImpl         "propose_hop_impl"        [Agent System] "the tool steps are ready for a decision; a plan needs none";
         ImplValidationFailed   "impl_validation_failed"  [System]       "the tool chain has errors";
         HopImplFailed          "hop_impl_failed"         [Agent System] "no implementation could be made";
         ApproveHopImpl         "approve_hop_impl"        [User Policy]  "the tool steps are accepted";

@@ -2,7 +2,7 @@
 //! no guard that matters in this world.
 
 use crate::world::World;
-use instar_core::cascade::{Reach, View};
+use instar_core::cascade::{Fact, Reach, View};
 use instar_core::decide::{HopPhase, fix_hop};
 use instar_core::id::{Entity, Kind};
 use instar_core::machine::{
@@ -75,7 +75,8 @@ pub(crate) fn passes(w: &World, entity: Entity, row: &str, event: &str) -> bool 
         "H15" | "H20" => {
             let live: Vec<&str> = steps(w, entity).into_iter().filter(|s| *s != "CANCELLED").collect();
             let ready = live.iter().all(|s| ["READY_TO_EXECUTE", "COMPLETED"].contains(s));
-            let carried = !live.is_empty() || !w.related(entity, Reach::PlanOfHop).is_empty();
+            let planned = !w.related(entity, Reach::PlanOfHop).is_empty() || w.fact(entity, Fact::ByPlan);
+            let carried = !live.is_empty() || planned;
             let startable = || w.owned(entity, Kind::ToolStep).iter().all(|s| w.startable(*s));
             ready && carried && (row == "H15" || active && startable())
         }

@@ -181,6 +181,10 @@ impl World {
             let deps = earlier.last().filter(|_| entity.id.as_u128().is_multiple_of(2)).copied();
             self.depends.insert(entity, deps.into_iter().collect());
         }
+        if entity.kind == Kind::Plan && owner.kind == Kind::Hop {
+            self.hop_of_plan.insert(entity, owner);
+            owner = self.session;
+        }
         // A mission that a reset brings forth stands beside the old one, not below it.
         let owner = if entity.kind == Kind::Mission { self.session } else { owner };
         if !(entity.kind == Kind::Agent && owner.kind == Kind::Session) {
@@ -278,9 +282,11 @@ impl View for World {
             NewAssetsOfHop => self.newcomers(of, Kind::Asset, &[60], 11),
             DroppedAssetsOfHop | EditedAssetsOfHop => some(own(Kind::Asset), 12),
             OutputsOfStep => self.owner(of).map_or(vec![], |hop| self.outputs_of_hop(hop)),
+            OutputsOfPlan => self.hop_of_plan.get(&of).map_or(vec![], |hop| self.outputs_of_hop(*hop)),
             PlansOfSession => all(Kind::Plan),
             PlanOfTask => one(self.owner(of)),
             PlanOfHop => keys(&self.hop_of_plan, of),
+            NewPlanOfHop => self.newcomers(of, Kind::Plan, &[100], 16),
             TasksOfPlan => own(Kind::Task),
             NewTasksOfPlan => self.newcomers(of, Kind::Task, &[70, 50, 40], 13),
             FlaggedTasksOfPlan => some(own(Kind::Task), 14),
@@ -304,6 +310,10 @@ impl View for World {
             Fact::KillPending | Fact::ParentEnded => return self.ending.get(&of) == Some(&fact),
             Fact::Startable => return self.startable(of),
             Fact::Attached => return true,
+            Fact::ByPlan => {
+                return self.owned(of, Kind::ToolStep).is_empty()
+                    && mix(self.seed, of.id.as_u128() as u64).is_multiple_of(3);
+            }
             Fact::Final => return mix(self.seed, of.id.as_u128() as u64).is_multiple_of(2),
             _ => {}
         }

@@ -26,14 +26,25 @@ pub(super) fn line(request: &Request, heard: &Heard<'_>) -> Line {
     }
 }
 
+/// Tools that are there to answer a mission, not to carry it out.
+const ANSWERS: [&str; 4] = ["propose_mission", "propose_hop_plan", "propose_hop_impl", "ask_person"];
+
 /// What a mission asks for, made of the words in which it asks: a first hop that makes something new, then the one
-/// that makes what the mission promises, each of one step that echoes.
+/// that makes what the mission promises, each of one step. The first hop tries a tool that needs nothing to be told,
+/// if there is one; where something went wrong, and in the end, it echoes.
 fn proposal(offered: &[ToolSpec], said: &str) -> Option<Call> {
     let has = |name: &str| offered.iter().any(|tool| tool.name == name);
     let (name, arguments) = if has("propose_hop_impl") {
         let to = json!({"type": "asset_field", "state_asset_id": id_after(said, "and makes ", "ast_")?});
-        let text = json!({"type": "literal", "value": "Made by the offline model."});
-        let step = json!({"tool_id": "echo", "parameter_mapping": {"text": text}, "result_mapping": {"output": to}});
+        let needs_nothing = |tool: &&ToolSpec| {
+            !ANSWERS.contains(&tool.name.as_str()) && object(&tool.parameters, "").is_some_and(|given| given.is_empty())
+        };
+        let tries = said.contains("Hop 1:") && !said.contains("What went wrong");
+        let (tool, parameters) = match offered.iter().find(needs_nothing).filter(|_| tries) {
+            Some(tool) => (tool.name.as_str(), json!({})),
+            None => ("echo", json!({"text": {"type": "literal", "value": "Made by the offline model."}})),
+        };
+        let step = json!({"tool_id": tool, "parameter_mapping": parameters, "result_mapping": {"output": to}});
         ("propose_hop_impl", json!({"steps": [step]}))
     } else if has("propose_hop_plan") {
         let last = !said.contains("Hop 1:");

@@ -96,9 +96,11 @@ fn agents(config: &Config, found: &mut Found) {
 fn limits(config: &Config, role: Role, found: &mut Found) {
     found.range("worker.concurrency", config.worker.concurrency, 1, CONCURRENCY_MAX);
     found.range("runner.concurrency", config.runner.concurrency, 1, CONCURRENCY_MAX);
+    found.range("runner.settle_ms", config.runner.settle_ms, 0, HOUR_MS);
     found.range("scheduler.watchdog_ms", config.scheduler.watchdog_ms, 100, HOUR_MS);
     found.range("scheduler.error_window_ms", config.scheduler.error_window_ms, 1, 24 * HOUR_MS);
     found.range("scheduler.nudge_pause_ms", config.scheduler.nudge_pause_ms, 0, HOUR_MS);
+    found.range("scheduler.close_grace_ms", config.scheduler.close_grace_ms, 0, HOUR_MS);
     if config.archive.after_ms > 0 && config.archive.url.is_none() && role != Role::Dev {
         found.say("archive.after_ms", "needs archive.url: a folder, file:///folder or s3://bucket/prefix");
     }

@@ -104,6 +104,8 @@ pub struct RunnerConfig {
     pub concurrency: u32,
     /// Where `http` and `http_fetch` tools may reach: `{ allow = [hosts], ports = [...] }`. Default: nowhere.
     pub egress: serde_json::Value,
+    /// How long a start waits for MCP servers to say what they offer, ms; slower ones come later. Default 15 000.
+    pub settle_ms: u64,
     /// How `command` tools are confined. Default: as tightly as the kernel allows, or not at all started.
     pub sandbox: serde_json::Value,
 }
@@ -120,6 +122,8 @@ pub struct SchedulerConfig {
     pub watchdog_ms: u64,
     /// How long an autonomous agent rests between two turns, ms. Default 2 000.
     pub nudge_pause_ms: u64,
+    /// How long what a closing session contains may take to end by itself, ms; then it is ended. Default 30 000.
+    pub close_grace_ms: u64,
 }
 
 /// `[agents]`: agents that agents make.
@@ -309,13 +313,19 @@ impl Default for WorkerConfig {
 
 impl Default for RunnerConfig {
     fn default() -> Self {
-        Self { concurrency: 64, egress: serde_json::Value::Null, sandbox: serde_json::Value::Null }
+        Self { concurrency: 64, egress: serde_json::Value::Null, settle_ms: 15_000, sandbox: serde_json::Value::Null }
     }
 }
 
 impl Default for SchedulerConfig {
     fn default() -> Self {
-        Self { error_threshold: 5, error_window_ms: 600_000, watchdog_ms: 300_000, nudge_pause_ms: 2_000 }
+        Self {
+            error_threshold: 5,
+            error_window_ms: 600_000,
+            watchdog_ms: 300_000,
+            nudge_pause_ms: 2_000,
+            close_grace_ms: 30_000,
+        }
     }
 }
 

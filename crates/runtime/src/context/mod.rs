@@ -14,6 +14,7 @@ pub use slot::{Facts, Needs};
 pub use window::{SUMMARY, epoch, forget, is_prompt, latest_loop, summary, window};
 
 use crate::flow::NUDGE;
+use crate::plan::Work;
 use instar_core::context::{Budget, Composed, Digest, Input, SnapshotKey, compose as compose_input, digest_of};
 use instar_store::entity::{agent, message, tool_call, turn};
 
@@ -69,7 +70,10 @@ pub fn compose<'a>(rows: Rows<'a>, setting: &'a Setting<'a>) -> Composed<'a> {
     let Rows { agent, turn, messages, calls, earlier, answers } = rows;
     let (history, own) = window::parts(rows, setting.window);
     let covered = summary(turn, messages, answers).and_then(|summary| summary.turn_id);
-    let earlier = if has_tools(agent) { earlier } else { &[] };
+    // Calls of a turn that is not shown are not shown either.
+    let shown = |call: &tool_call::Model| history.iter().any(|m| m.turn_id == call.turn_id);
+    let apart = Work::of(turn).is_some() && !earlier.iter().all(shown);
+    let earlier = if has_tools(agent) && !apart { earlier } else { &[] };
     let earlier = &earlier[earlier.partition_point(|call| call.turn_id < covered)..];
     let epoch = epoch(turn, messages);
     compose_input(Input {

@@ -1,9 +1,12 @@
 //! Which messages a turn sees.
 
 use super::{Frozen, Rows};
+use crate::plan::Work;
 use instar_core::id::MessageId;
 use instar_store::entity::{message, tool_call, turn};
+use serde::Deserialize;
 use serde_json::json;
+use std::collections::HashSet;
 use uuid::Uuid;
 
 /// A message's source if it is a summary.
@@ -45,12 +48,29 @@ pub fn window(turn: Uuid, messages: &[message::Model], most: usize) -> Vec<&mess
     kept
 }
 
+/// The turns that a turn which works on a plan goes on with: those on the same task, or on the plan itself. A task is
+/// done by itself, and a critic judges by itself, whatever else their agent was asked before.
+fn thread(turn: &turn::Model, messages: &[message::Model]) -> Option<HashSet<Uuid>> {
+    let work = Work::of(turn)?;
+    let same = |m: &&message::Model| {
+        let of = m.data.as_ref().and_then(|data| Work::deserialize(data).ok());
+        is_prompt(m) && of.is_some_and(|of| (of.plan, of.task) == (work.plan, work.task))
+    };
+    Some(messages.iter().filter(same).filter_map(|m| m.turn_id).collect())
+}
+
 /// What earlier turns said, and what this one did, up to now.
 pub(super) fn parts<'a>(rows: Rows<'a>, most: usize) -> (Vec<&'a message::Model>, Vec<&'a message::Model>) {
     let Rows { turn, messages, answers, .. } = rows;
     let mut history = window(turn.id, messages, most);
+    let thread = thread(turn, messages);
+    if let Some(thread) = &thread {
+        history.retain(|m| m.turn_id.is_some_and(|of| thread.contains(&of)));
+    }
     let mut front: Vec<&message::Model> = Vec::new();
-    if let Some(summary) = summary(turn, messages, answers) {
+    if thread.is_none()
+        && let Some(summary) = summary(turn, messages, answers)
+    {
         history.retain(|m| m.turn_id >= summary.turn_id);
         front.push(summary);
     }

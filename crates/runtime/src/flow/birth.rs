@@ -1,20 +1,28 @@
 //! A session and its agents come into being, as commits.
 //!
 //! There is no process to start for an agent: once its row says what it is made of, it is ready, so
-//! that both of its births are one commit. The first agent of a session is its root, and makes it
-//! active.
+//! that both of its births are one commit. Only one whose tools nobody knows yet stays in the making
+//! until they are heard of. The first agent of a session is its root, and makes it active: when it is
+//! ready, or when it is spoken to before.
 
 use super::budget::{PAYERS, open as open_budget, payers_of};
+use super::nudge::{is_autonomous, nudge_later};
+use super::turn::timer;
 use super::{FlowError, birth, step};
 use instar_core::budget::Limits;
 use instar_core::id::{AgentId, SessionId};
 use instar_core::machine::{By, Move, Phase, Refusal, agent_drive, agent_lifecycle, session as session_machine};
-use instar_core::rune::payload::{AgentReady, AgentSpawning, SessionActivated, SessionCreated};
+use instar_core::rune::payload::{
+    AgentDriveStarted, AgentLoaded, AgentReady, AgentSpawning, SessionActivated, SessionCreated,
+};
 use instar_core::rune::{Actor, Draft};
-use instar_store::entity::{agent, session};
+use instar_store::entity::{agent, session, timer as timer_row};
 use instar_store::{Change, Commit};
 use serde_json::{Value, json};
 use uuid::Uuid;
+
+/// A timer that looks whether what an agent in the making waits for is known by now.
+pub const BIRTH_TIMER: &str = "birth";
 
 /// What a session is made of.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +44,19 @@ pub struct NewAgent {
     /// Names and patterns of the tools it may use.
     pub tools: Vec<String>,
     pub parent: Option<AgentId>,
+    /// A server has yet to say which tools these are: until then it is in the making.
+    pub unbound: bool,
+    /// It is no new one, but one that was described elsewhere.
+    pub loaded: Option<Loaded>,
+}
+
+/// A definition that is imported.
+#[derive(Clone, Debug, Default)]
+pub struct Loaded {
+    /// Where it comes from, in the words of whoever brings it.
+    pub origin: Option<String>,
+    /// It takes up work by itself.
+    pub auto_start: bool,
 }
 
 impl NewAgent {
@@ -52,7 +73,7 @@ impl NewAgent {
 pub struct Born {
     pub commit: Commit,
     pub session: session::Model,
-    pub agent: Option<agent::Model>,
+    pub agents: Vec<agent::Model>,
 }
 
 /// A session, with its root agent if one is given.
@@ -66,7 +87,8 @@ pub fn open(
     let root_id = root.is_some().then(|| AgentId::from(Uuid::now_v7()));
     let table = &session_machine::TABLE;
     let mut births = vec![birth(table, "create_session", actor.by)?];
-    if root.is_some() {
+    let ready = root.as_ref().is_some_and(|root| !root.unbound);
+    if ready {
         births.push(step(table, births[0].to(), "agent_ready", By::System)?);
     }
     let mut commit = Commit::new(id, actor.clone()).traced(traceparent);
@@ -96,51 +118,88 @@ pub fn open(
     let told = SessionCreated { name: row.name.clone(), config, root_agent_id: root_id };
     commit.rune(Draft::new(id, &told)?);
     open_budget(&mut commit, id.into(), &Limits::of(&row.budget));
-    let mut agent = None;
+    let mut agents = Vec::new();
     row.head_seq = 1;
     if let (Some(mut root), Some(root_id)) = (root, root_id) {
         root.paid_by(payers_of(id, &row.budget, None));
-        agent = Some(spawn(&mut commit, id, root_id, root, actor.by)?);
-        commit.rune(Draft::new(id, &SessionActivated { root_agent_id: Some(root_id) })?);
-        row.head_seq = 4;
+        agents.push(spawn(&mut commit, id, root_id, root, actor.by)?);
+        row.head_seq = 2;
+        if ready {
+            commit.rune(Draft::new(id, &SessionActivated { root_agent_id: Some(root_id) })?);
+            row.head_seq = 4;
+        }
     }
-    Ok(Born { commit, session: row, agent })
+    Ok(Born { commit, session: row, agents })
 }
 
-/// An agent in a session that is open.
+/// Agents in a session that is open: all of them or none.
 pub fn join(
     session: &session::Model,
-    new: NewAgent,
+    new: Vec<NewAgent>,
     actor: Actor,
     traceparent: Option<String>,
 ) -> Result<Born, FlowError> {
-    let (id, session_id, table) = (AgentId::from(Uuid::now_v7()), SessionId::from(session.id), &session_machine::TABLE);
+    let (session_id, table) = (SessionId::from(session.id), &session_machine::TABLE);
     let open = takes_agents(session)?;
     let mut commit = Commit::new(session_id, actor.clone()).traced(traceparent);
-    let mut row = session.clone();
-    let mut new = new;
-    new.paid_by(payers_of(session_id, &session.budget, None));
-    let agent = spawn(&mut commit, session_id, id, new, actor.by)?;
-    let first = session.status == "created" && session.root_agent_id.is_none();
-    let change = Change::entity(&session::TABLE, session_id);
-    if first {
-        let active = step(table, &session.status, "agent_ready", By::System)?;
-        commit.change(change.moving(active).set(session::Column::RootAgentId, id.uuid()));
-        commit.rune(Draft::new(session_id, &SessionActivated { root_agent_id: Some(id) })?);
-        row.status = active.to().into();
-        row.root_agent_id = Some(id.uuid());
-    } else {
-        commit.change(change.expecting("session", open));
+    let (mut row, mut agents) = (session.clone(), Vec::new());
+    for mut new in new {
+        new.paid_by(payers_of(session_id, &session.budget, None));
+        agents.push(spawn(&mut commit, session_id, AgentId::from(Uuid::now_v7()), new, actor.by)?);
     }
-    Ok(Born { commit, session: row, agent: Some(agent) })
+    let root = agents.first().filter(|_| session.status == "created" && session.root_agent_id.is_none());
+    let mut change = Change::entity(&session::TABLE, session_id);
+    if let Some(root) = root {
+        change = change.set(session::Column::RootAgentId, root.id);
+        row.root_agent_id = Some(root.id);
+    }
+    match root.filter(|root| root.lifecycle != "spawning") {
+        Some(root) => {
+            let active = step(table, &session.status, "agent_ready", By::System)?;
+            commit.change(change.moving(active));
+            commit.rune(Draft::new(session_id, &SessionActivated { root_agent_id: Some(root.id.into()) })?);
+            row.status = active.to().into();
+        }
+        // The version: of two that would be the first, one is.
+        None if root.is_some() => drop(commit.change(change.expecting("session", open).version(session.version))),
+        None => drop(commit.change(change.expecting("session", open))),
+    }
+    Ok(Born { commit, session: row, agents })
 }
 
-/// The state of a session that takes agents, to be expected of it.
-pub(super) fn takes_agents(session: &session::Model) -> Result<&'static str, FlowError> {
+/// What an agent waited for in the making is known: it is ready, and its session with it if it is the first.
+pub fn ready(session: &session::Model, agent: &agent::Model, actor: Actor) -> Result<Commit, FlowError> {
+    let (id, session_id) = (AgentId::from(agent.id), SessionId::from(session.id));
+    let ready = step(&agent_lifecycle::TABLE, &agent.lifecycle, "init_complete", By::System)?;
+    let mut commit = Commit::new(session_id, actor);
+    commit.change(Change::entity(&agent::TABLE, id).moving(ready).version(agent.version));
+    commit.rune(Draft::new(id, &AgentReady { tools: agent.tools() })?.agent(id));
+    if session.status == "created" && session.root_agent_id == Some(agent.id) {
+        let active = step(&session_machine::TABLE, &session.status, "agent_ready", By::System)?;
+        commit.change(Change::entity(&session::TABLE, session_id).moving(active));
+        commit.rune(Draft::new(session_id, &SessionActivated { root_agent_id: Some(id) })?);
+    }
+    if agent.drive == "running" && is_autonomous(agent) {
+        let now = commit.at();
+        nudge_later(&mut commit, agent, agent.epoch, now);
+    }
+    Ok(commit)
+}
+
+/// The state of a session whose log has not had its last rune, to be expected of it.
+pub fn live_state(session: &session::Model) -> Option<&'static str> {
     let table = &session_machine::TABLE;
-    let closed = session.status == "closing" || table.phase(&session.status) != Some(Phase::Live);
-    let state = table.state(&session.status).filter(|_| !closed);
-    state.map(|state| table.states[state as usize].token).ok_or_else(|| {
+    let state = table.state(&session.status).filter(|_| table.phase(&session.status) == Some(Phase::Live));
+    state.map(|state| table.states[state as usize].token)
+}
+
+/// The state of a session in which agents come and go, to be expected of it.
+pub fn open_state(session: &session::Model) -> Option<&'static str> {
+    live_state(session).filter(|state| *state != "closing")
+}
+
+pub(super) fn takes_agents(session: &session::Model) -> Result<&'static str, FlowError> {
+    open_state(session).ok_or_else(|| {
         FlowError::Refused(Box::new(Refusal {
             machine: agent_lifecycle::TABLE.name,
             from: "none".into(),
@@ -158,10 +217,31 @@ fn spawn(
     new: NewAgent,
     by: By,
 ) -> Result<agent::Model, FlowError> {
-    let tools = new.tools.clone();
-    let ready = step(&agent_lifecycle::TABLE, "spawning", "init_complete", By::System)?;
-    let row = bear(commit, session, Newborn { id, new, by, after: &[ready], last_error: None })?;
-    commit.rune(Draft::new(id, &AgentReady { tools })?.agent(id));
+    let (tools, unbound) = (new.tools.clone(), new.unbound);
+    let starts = new.loaded.as_ref().is_some_and(|loaded| loaded.auto_start);
+    let mut after = Vec::new();
+    if !unbound {
+        after.push(step(&agent_lifecycle::TABLE, "spawning", "init_complete", By::System)?);
+    }
+    if starts {
+        after.push(step(&agent_drive::TABLE, "idle", "start", By::System)?);
+    }
+    let row = bear(commit, session, Newborn { id, new, by, after: &after, last_error: None })?;
+    match unbound {
+        false => drop(commit.rune(Draft::new(id, &AgentReady { tools })?.agent(id))),
+        true => {
+            let at = commit.at();
+            commit.insert(&timer_row::TABLE, timer(session.uuid(), BIRTH_TIMER, id.to_string(), at, at));
+        }
+    }
+    if starts {
+        let told = AgentDriveStarted { reason: Some("auto_start".into()), relaunched_from: None };
+        commit.rune(Draft::new(id, &told)?.agent(id));
+        if !unbound && is_autonomous(&row) {
+            let now = commit.at();
+            nudge_later(commit, &row, row.epoch, now);
+        }
+    }
     Ok(row)
 }
 
@@ -178,7 +258,11 @@ pub(super) struct Newborn<'a> {
 /// The row of an agent and the rune of its birth; those of what follows are the caller's to tell.
 pub(super) fn bear(commit: &mut Commit, session: SessionId, born: Newborn<'_>) -> Result<agent::Model, FlowError> {
     let Newborn { id, new, by, after, last_error } = born;
-    let mut moves = vec![birth(&agent_lifecycle::TABLE, "spawn", by)?, birth(&agent_drive::TABLE, "create", by)?];
+    let drive = match &new.loaded {
+        Some(_) => birth(&agent_drive::TABLE, "load", By::System)?,
+        None => birth(&agent_drive::TABLE, "create", by)?,
+    };
+    let mut moves = vec![birth(&agent_lifecycle::TABLE, "spawn", by)?, drive];
     moves.extend(after);
     let now = |machine: &str| {
         let last = moves.iter().rev().find(|mv| mv.machine() == machine);
@@ -214,6 +298,10 @@ pub(super) fn bear(commit: &mut Commit, session: SessionId, born: Newborn<'_>) -
         config: row.config.clone(),
     };
     commit.rune(Draft::new(id, &told)?.agent(id));
+    if let Some(loaded) = new.loaded {
+        let told = AgentLoaded { name: row.name.clone(), origin: loaded.origin };
+        commit.rune(Draft::new(id, &told)?.agent(id));
+    }
     Ok(row)
 }
 

@@ -17,7 +17,7 @@ mod summary;
 mod turn;
 mod wait;
 
-pub use birth::{Born, NewAgent, NewSession, join, open};
+pub use birth::{BIRTH_TIMER, Born, Loaded, NewAgent, NewSession, join, live_state, open, open_state, ready};
 pub use broadcast::{BROADCAST_TIMER, broadcast, broadcast_more, may_broadcast, message_of, recipients_max, skips};
 pub use budget::{
     CLOCK_TIMER, PAYERS, book, booked, limit, on_budget, payers, reserve, reserved, session_scope, settle, spent,
@@ -32,9 +32,10 @@ pub use message::{Accepted, Mode, message, steer, take_waiting};
 pub(crate) use message::{Why, queue_for};
 pub use nudge::{NUDGE, NUDGE_TIMER, is_autonomous, is_synthetic, nudge, nudge_later, standing};
 pub use plan::{
-    Critique, Engaged, Hand, NewPlan, NewTask, PLAN_CAUSE, PLAN_TIMER, TASK_CAUSE, ask_for_critique, ask_for_plan,
-    ask_for_report, assign, bear_plan, draft, follow_up, set_goal,
+    Critique, DISMISS_TIMER, Engaged, Hand, MADE_FOR, NewPlan, NewTask, PLAN_CAUSE, PLAN_TIMER, TASK_CAUSE,
+    ask_for_critique, ask_for_plan, ask_for_report, assign, bear_plan, draft, follow_up, set_goal,
 };
+pub(crate) use plan::{attend_birth, plan_row};
 pub use summary::{summarise, summary_row};
 pub(crate) use turn::timer;
 pub use turn::{

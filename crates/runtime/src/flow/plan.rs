@@ -23,6 +23,10 @@ use uuid::Uuid;
 
 /// A timer that looks whether a plan has had its time.
 pub const PLAN_TIMER: &str = "plan_wall_time";
+/// A timer that ends the agents that a plan made for itself, once it has ended.
+pub const DISMISS_TIMER: &str = "plan_dismiss";
+/// Where the configuration of an agent names the plan that it was made for.
+pub const MADE_FOR: &str = "plan_id";
 /// Why a turn is there that makes or judges a plan.
 pub const PLAN_CAUSE: &str = "plan";
 /// Why a turn is there that does a task of one.
@@ -69,17 +73,38 @@ pub fn bear_plan(
         return Err(FlowError::Refused(Box::new(Refusal { machine, from, event, allowed: Vec::new(), advice })));
     }
     let born = birth(table, "goal_received", By::User)?;
+    let row = plan_row(session.id, id, new, commit.at());
+    commit.bear(&plan::TABLE, id, &[born], row.clone());
+    let hop = row.hop_id.map(HopId::from);
+    let told = PlanGoalReceived { goal: row.goal.clone(), hop_id: hop, autonomy: Some(row.autonomy.clone()) };
+    commit.rune(Draft::new(id, &told)?);
+    attend_birth(commit, &row);
+    Ok(row)
+}
+
+/// What comes with the birth of a plan, whoever bears it: its session is active, and its time runs.
+pub(crate) fn attend_birth(commit: &mut Commit, row: &plan::Model) {
     let at = commit.at();
-    commit.change(Change::entity(&session::TABLE, SessionId::from(session.id)).expecting("session", "active"));
-    let row = plan::Model {
+    commit.change(Change::entity(&session::TABLE, SessionId::from(row.session_id)).expecting("session", "active"));
+    let limits: Limits = serde_json::from_value(row.budget.clone()).unwrap_or_default();
+    if let Some(ms) = limits.max_wall_time_ms {
+        let due = at + Duration::milliseconds(i64::try_from(ms).unwrap_or(i64::MAX / 2_000));
+        let entity = PlanId::from(row.id).to_string();
+        commit.insert(&timer_row::TABLE, timer(row.session_id, PLAN_TIMER, entity, due, at));
+    }
+}
+
+/// A goal that nobody has worked on.
+pub(crate) fn plan_row(session: Uuid, id: PlanId, new: NewPlan, at: DateTime<Utc>) -> plan::Model {
+    plan::Model {
         id: id.uuid(),
-        session_id: session.id,
+        session_id: session,
         hop_id: new.hop.map(HopId::uuid),
         goal: new.goal,
         autonomy: new.autonomy,
         config: new.config,
         budget: new.budget,
-        status: born.to().into(),
+        status: plan_machine::State::GoalReceived.token().into(),
         epoch: 0,
         version: 0,
         iteration: 1,
@@ -95,16 +120,7 @@ pub fn bear_plan(
         created_at: at,
         updated_at: at,
         ended_at: None,
-    };
-    commit.bear(&plan::TABLE, id, &[born], row.clone());
-    let told = PlanGoalReceived { goal: row.goal.clone(), hop_id: new.hop, autonomy: Some(row.autonomy.clone()) };
-    commit.rune(Draft::new(id, &told)?);
-    let limits: Limits = serde_json::from_value(row.budget.clone()).unwrap_or_default();
-    if let Some(ms) = limits.max_wall_time_ms {
-        let due = at + Duration::milliseconds(i64::try_from(ms).unwrap_or(i64::MAX / 2_000));
-        commit.insert(&timer_row::TABLE, timer(session.id, PLAN_TIMER, id.to_string(), due, at));
     }
-    Ok(row)
 }
 
 /// Who gets a turn for a plan.

@@ -14,12 +14,15 @@ use instar_core::rune::payload::MissionAttention;
 use instar_core::rune::{Actor, Draft, Rune};
 use instar_store::entity::{agent, hop, mission, session};
 use instar_store::{Answer, Change, Commit};
+use instar_tools::Native;
 use serde_json::json;
 
 /// How often an agent is asked for the same thing before that counts as failed.
 const ASKED_MAX: i64 = 3;
 /// How many things in a row a mission does by itself before others get their turn.
 const STEPS_MAX: usize = 8;
+/// Agents among whom another one is looked for when a mission has lost its own.
+const LIVING_MAX: u64 = 500;
 /// Whose decision an open gate is.
 const POLICY: &str = "policy";
 
@@ -49,7 +52,11 @@ impl Hub {
         let Some(standing) = rows.standing(&mission) else { return Ok(Vec::new()) };
         let hop = rows.current_hop(&mission).cloned();
         match standing.awaits() {
-            Awaits::Policy => self.open_gate(&mission, hop.as_ref(), standing.gate().map(|(gate, _)| gate)).await,
+            Awaits::Policy => match (standing.gate(), hop) {
+                (Some((gate, _)), hop) => self.open_gate(&mission, hop.as_ref(), gate).await,
+                (None, Some(hop)) => self.entrust(&hop, actor).await,
+                (None, None) => Ok(Vec::new()),
+            },
             Awaits::Agent => self.ask_agent(&rows, &mission, hop.as_ref(), actor).await,
             Awaits::Person | Awaits::Steps | Awaits::Nobody => Ok(Vec::new()),
         }
@@ -59,16 +66,16 @@ impl Hub {
         &self,
         mission: &mission::Model,
         hop: Option<&hop::Model>,
-        gate: Option<&str>,
+        gate: &str,
     ) -> Result<Vec<Rune>, ActError> {
         let (session, actor) = (SessionId::from(mission.session_id), Actor::new(By::Policy, POLICY));
         let (version, id) = (mission.version, mission.id);
         let act = match (gate, hop) {
-            (Some("mission"), _) => {
+            ("mission", _) => {
                 let id = MissionId::from(mission.id);
                 Act::new(session, id, &mission_machine::TABLE, "approve_mission", actor)
             }
-            (Some(gate), Some(hop)) => {
+            (gate, Some(hop)) => {
                 let event = match gate {
                     "plan" => "approve_hop_plan",
                     "impl" => "approve_hop_impl",
@@ -87,6 +94,16 @@ impl Hub {
         runes(act.carry_out(self).await)
     }
 
+    /// A hop that a plan carries out needs no steps: it is ready for its execution with its plan accepted.
+    async fn entrust(&self, hop: &hop::Model, actor: &Actor) -> Result<Vec<Rune>, ActError> {
+        let (session, id, table) = (SessionId::from(hop.session_id), HopId::from(hop.id), &hop_machine::TABLE);
+        let act = match hop.status == hop_machine::State::PlanReady.token() {
+            true => Act::new(session, id, table, "start_hop_impl", actor.clone()).then(id, table, "propose_hop_impl"),
+            false => Act::new(session, id, table, "propose_hop_impl", actor.clone()),
+        };
+        runes(act.reason("a plan carries it out").carry_out(self).await)
+    }
+
     async fn ask_agent(
         &self,
         rows: &Missions,
@@ -100,10 +117,16 @@ impl Hub {
         let Some(session) = session.filter(|session| session.status == "active") else { return Ok(Vec::new()) };
         let found = store.addressee(AgentId::from(agent)).await?;
         let agent = match found {
-            Some(found) if is_gone(&found.agent) => return self.lose_agent(mission, actor).await,
+            Some(found) if is_gone(&found.agent) => return self.replace_agent(mission, hop, task, actor).await,
             Some(found) if !found.busy && is_free(&found.agent) => found.agent,
             _ => return Ok(Vec::new()),
         };
+        if let (Task::Resolve, Some(hop)) = (task, hop)
+            && !agent.tools().iter().any(|name| Native::named(name).is_none())
+        {
+            let why = format!("no usable tool: agent {} has none that a step could run", agent.name);
+            return self.unresolved(hop, &why, actor).await;
+        }
         if mission.asked >= ASKED_MAX {
             return self.give_up(mission, hop, task, actor).await;
         }
@@ -180,6 +203,59 @@ impl Hub {
         let mut act = Act::new(session, HopId::from(hop.id), &hop_machine::TABLE, event, actor.clone()).reason(&why);
         act.said.class = Some(FailureClass::Recoverable);
         runes(act.carry_out(self).await)
+    }
+
+    /// Nothing is there that the steps of a hop could be made of, or nobody who could make them. People give an agent
+    /// the tools, or the hop another plan.
+    async fn unresolved(&self, hop: &hop::Model, why: &str, actor: &Actor) -> Result<Vec<Rune>, ActError> {
+        let (session, id) = (SessionId::from(hop.session_id), HopId::from(hop.id));
+        let act = Act::new(session, id, &hop_machine::TABLE, "tool_resolution_failed", actor.clone());
+        let mut act = act.reason(why).while_session("active");
+        act.said.class = Some(FailureClass::Recoverable);
+        runes(act.carry_out(self).await)
+    }
+
+    /// A mission's agent has ended. Another one that has the tools goes on in its place; where there is none a person
+    /// has to act; where nobody lives at all nobody can.
+    async fn replace_agent(
+        &self,
+        mission: &mission::Model,
+        hop: Option<&hop::Model>,
+        task: Task,
+        actor: &Actor,
+    ) -> Result<Vec<Rune>, ActError> {
+        let (id, session) = (MissionId::from(mission.id), SessionId::from(mission.session_id));
+        let living = self.store().living_agents(session, LIVING_MAX).await?;
+        if living.is_empty() {
+            let why = "its agent has ended, and nobody is left in the session who could go on with it";
+            let act = Act::new(session, id, &mission_machine::TABLE, "system_error", actor.clone());
+            return runes(act.reason(why).while_session("active").carry_out(self).await);
+        }
+        let held = |agent: &agent::Model, tool: &str| agent.tools().iter().any(|name| name == tool);
+        let works = |agent: &&agent::Model| super::TOOLS.iter().all(|tool| held(agent, tool));
+        match (living.iter().find(works), task, hop) {
+            (Some(next), ..) => {
+                let mut commit = Commit::new(session, actor.clone());
+                commit.change(
+                    Change::entity(&mission::TABLE, id)
+                        .version(mission.version)
+                        .set(mission::Column::AgentId, next.id)
+                        .set(mission::Column::Asked, 0i64),
+                );
+                let error = json!({"agent_id": AgentId::from(next.id)});
+                let told = MissionAttention { reason: "agent_replaced".into(), hop_id: None, error };
+                commit.rune(Draft::new(id, &told)?);
+                match self.commit(commit).await? {
+                    Answer::Moved(landed) => Ok(landed.runes),
+                    Answer::Found(_) | Answer::Absent { .. } => Err(ActError::Contended),
+                }
+            }
+            (None, Task::Resolve, Some(hop)) => {
+                let why = "its agent has ended, and no other one of the session can choose tools for it";
+                self.unresolved(hop, why, actor).await
+            }
+            (None, ..) => self.lose_agent(mission, actor).await,
+        }
     }
 
     /// Nobody is there who could be asked: from now on a person has to act.

@@ -120,6 +120,28 @@ pub struct HopForm {
     pub is_final: Option<bool>,
     pub rationale: Option<String>,
     pub alternatives: Option<Vec<String>>,
+    pub executor: Option<Executor>,
+}
+
+/// Who carries a hop out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Executor {
+    /// Tools, one after another.
+    Steps,
+    /// Agents, who split it among themselves.
+    Plan,
+}
+
+impl Executor {
+    pub const TOKENS: [&str; 2] = [Executor::Steps.token(), Executor::Plan.token()];
+
+    pub const fn token(self) -> &'static str {
+        match self {
+            Executor::Steps => "steps",
+            Executor::Plan => "plan",
+        }
+    }
 }
 
 /// A step of an implementation; `id` names one that is edited.
@@ -349,6 +371,9 @@ impl HopForm {
             row.inputs = json!(inputs);
         }
         put(&mut row.is_final, &self.is_final);
+        if let Some(executor) = self.executor {
+            row.executor = executor.token().into();
+        }
     }
 }
 

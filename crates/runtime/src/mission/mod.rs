@@ -14,10 +14,10 @@ pub const TOOLS: [&str; 2] = ["propose_hop_plan", "propose_hop_impl"];
 pub use ask::{MISSION_CAUSE, MISSION_SOURCE, Task};
 pub use chain::chain;
 pub use form::{
-    ASSETS_MAX, AssetForm, Faults, HOP_ATTEMPTS, HopForm, MissionEdit, MissionForm, OutputForm, STEP_ATTEMPTS,
-    StepForm, Terms, name_scratch,
+    ASSETS_MAX, AssetForm, Executor, Faults, HOP_ATTEMPTS, HopForm, MissionEdit, MissionForm, OutputForm,
+    STEP_ATTEMPTS, StepForm, Terms, name_scratch,
 };
 pub use propose::{
-    bearing_scratch, edit_impl, edited, hop, hop_impl, hop_plan, mission, reset_mission, revise_mission, scratch,
-    superseded,
+    bearing_scratch, edit_impl, edited, has_input, hop, hop_impl, hop_plan, mission, reset_mission, revise_mission,
+    scratch, superseded,
 };

@@ -4,13 +4,14 @@
 
 use super::form::{ASSETS_MAX, AssetForm, HopForm, MissionEdit, MissionForm, OutputForm, Place, StepForm, Terms};
 use crate::act::{Act, ActError};
+use crate::asset::Fresh;
 use crate::snapshot::{Missions, Row, Snapshot};
 use chrono::{SubsecRound, Utc};
 use instar_core::cascade::Reach;
-use instar_core::id::{AssetId, Entity, HopId, Kind, MissionId, SessionId, StepId};
+use instar_core::id::{AgentId, AssetId, Entity, HopId, Kind, MissionId, SessionId, StepId};
 use instar_core::machine::{By, asset as asset_machine, hop as hop_machine, mission as mission_machine};
 use instar_core::rune::Actor;
-use instar_store::entity::{asset, hop, mission, session, tool_step};
+use instar_store::entity::{asset, asset_version, hop, mission, session, tool_step};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -336,14 +337,22 @@ pub fn edit_impl<'a>(
         }))
 }
 
-/// A mission started over as a new instance: what it reads and promises is named again, what was made is not.
-pub fn reset_mission<'a>(rows: &Missions, old: &mission::Model, actor: Actor) -> (Act<'a>, mission::Model) {
+/// A mission started over as a new instance: what it reads is there again with its value, what it promises is named
+/// again, what was made is not. `given` are the values of its inputs as they were looked at.
+pub fn reset_mission<'a>(
+    rows: &Missions,
+    old: &mission::Model,
+    given: &[asset_version::Model],
+    agent: Option<AgentId>,
+    actor: Actor,
+) -> Result<(Act<'a>, mission::Model), ActError> {
     let at = Utc::now().trunc_subsecs(6);
     let (id, session) = (MissionId::from(old.id), SessionId::from(old.session_id));
     let author = actor.id.clone();
     let row = mission::Model {
         id: Uuid::now_v7(),
         author: author.clone(),
+        agent_id: agent.map(AgentId::uuid).or(old.agent_id),
         reset_of: Some(old.id),
         created_at: at,
         status: "AWAITING_APPROVAL".into(),
@@ -388,12 +397,27 @@ pub fn reset_mission<'a>(rows: &Missions, old: &mission::Model, actor: Actor) ->
             ended_at: None,
             ..asset.clone()
         };
-        act = bear_asset(act, Reach::NewAssetsOfMission, new, fresh);
+        if !has_input(asset) {
+            act = bear_asset(act, Reach::NewAssetsOfMission, new, fresh);
+            continue;
+        }
+        let seen =
+            |version: &&asset_version::Model| version.asset_id == asset.id && version.number == asset.content_version;
+        let value = given.iter().find(seen).ok_or(ActError::Contended)?;
+        let id = AssetId::from(fresh.id);
+        let act_with = act.bringing(Row::Asset(fresh)).writing(Fresh::same_as(id, value));
+        act = act_with.then(id, &asset_machine::TABLE, "register_asset");
     }
-    let act = act.editing(move |snapshot| {
+    let seen = old.version;
+    let act = act.provided(move |snapshot| unchanged(snapshot, id, seen)).editing(move |snapshot| {
         if let Some(row) = snapshot.missions.missions.get_mut(&id.uuid()) {
             row.reset_to = Some(new.uuid());
         }
     });
-    (act, row)
+    Ok((act, row))
+}
+
+/// Whether an asset is an input of its mission that has a value.
+pub fn has_input(asset: &asset::Model) -> bool {
+    asset.role == "input" && asset.status == asset_machine::State::Ready.token()
 }

@@ -4,12 +4,14 @@
 //! in any process, as often as anybody likes. Whoever has done something for a plan gives a hint that it be looked
 //! at; what a hint misses, a sweep of the scheduler finds.
 
+pub(crate) mod hop;
 mod prompt;
 mod scene;
 mod settle;
 mod step;
 mod work;
 
+pub use hop::Delivery;
 pub use settle::PlanError;
 pub use work::{BLOCK_TASK, COMPLETE_TASK, FAIL_TASK, PROPOSE_PLAN, Purpose, SUBMIT_CRITIQUE, Work};
 

@@ -70,7 +70,14 @@ impl Hub {
             }
             Step::Move(task, event, why) => {
                 let act = Act::new(session(scene), TaskId::from(task), &task_machine::TABLE, event, system);
-                self.raise(act.reason(&why)).await
+                // Whoever was faster may have brought the plan somewhere where this is no longer wanted: a task that
+                // failed is tried again while others run, and not while a critic judges it.
+                let seen = (scene.plan.id, scene.plan.status.clone());
+                let act = act.reason(&why).provided(move |snapshot| {
+                    let found = snapshot.plan(seen.0).map(|plan| plan.status.as_str());
+                    if found == Some(seen.1.as_str()) { Ok(()) } else { Err(ActError::Contended) }
+                });
+                self.raise(act).await
             }
             Step::Finish(id, text) => {
                 let Some(owner) = scene.task(id).and_then(|task| task.owner_id) else { return Ok(Taken::Lost) };
@@ -198,6 +205,7 @@ impl Hub {
             "loop": "reactive",
             "approval_mode": mode.filter(|mode| !mode.is_null()),
             "depth": 1,
+            (flow::MADE_FOR): scene.id(),
         });
         let parent = plan.orchestrator_id.filter(|_| role != "orchestrator").map(AgentId::from);
         let parent = match parent {
@@ -205,7 +213,7 @@ impl Hub {
             None => None,
         };
         let model = model.unwrap_or_else(|| policy.model.clone());
-        Ok(NewAgent { name, role: role.to_owned(), model, config, tools, parent })
+        Ok(NewAgent { name, role: role.to_owned(), model, config, tools, parent, ..NewAgent::default() })
     }
 
     /// The plan's own as long as it takes work; else one that is free; else a new one. `None`: it is busy.

@@ -32,6 +32,7 @@ pub enum Row {
     Step(tool_step::Model),
     Asset(asset::Model),
     Call(instar_store::entity::tool_call::Model),
+    Plan(instar_store::entity::plan::Model),
 }
 
 impl Row {
@@ -42,6 +43,7 @@ impl Row {
             Row::Step(row) => Entity::new(Kind::ToolStep, row.id),
             Row::Asset(row) => Entity::new(Kind::Asset, row.id),
             Row::Call(row) => Entity::new(Kind::ToolCall, row.id),
+            Row::Plan(row) => Entity::new(Kind::Plan, row.id),
         }
     }
 }
@@ -210,8 +212,14 @@ impl Missions {
             question: mission.question.is_some(),
             feedback: mission.feedback.is_some(),
             retryable: executed && hop.is_some_and(|hop| attempts(mission, hop).left()),
+            by_plan: hop.is_some_and(is_by_plan),
         })
     }
+}
+
+/// Whether a plan carries the hop out.
+pub(crate) fn is_by_plan(hop: &hop::Model) -> bool {
+    hop.executor == "plan"
 }
 
 /// The executions of a hop.

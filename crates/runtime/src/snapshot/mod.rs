@@ -7,9 +7,10 @@ mod mission;
 mod plan;
 pub(crate) mod settle;
 
+pub(crate) use mission::is_by_plan;
 pub use mission::{Missions, REPAIRS_MAX, Row, asset_ids, attempts, gates, mapped_assets};
-pub(crate) use settle::GATE_TIMEOUT;
 pub(crate) use settle::failed_phase;
+pub(crate) use settle::{GATE_TIMEOUT, PLAN_BLOCKED};
 
 pub(crate) use plan::Plans;
 
@@ -77,12 +78,15 @@ impl Snapshot {
         };
         let of_mission = snapshot.load_mission(store, about).await?;
         // A hop that a plan carries out takes that along, with its tasks and their turns.
-        if !of_mission || snapshot.missions.hops.values().any(|hop| hop.executor == "plan") {
+        if !of_mission || snapshot.missions.hops.values().any(is_by_plan) {
             snapshot.load_agents(store).await?;
             snapshot.plans = Plans::load(store, id.uuid()).await?;
         }
-        if let Some(hop) = snapshot.plans.hop_of(about) {
-            snapshot.load_mission(store, Entity::from(HopId::from(hop))).await?;
+        // Whatever the command is about may end a plan, and with it the hop that it carries out.
+        for hop in snapshot.plans.hops() {
+            if !snapshot.missions.hops.contains_key(&hop) {
+                snapshot.load_mission(store, Entity::from(HopId::from(hop))).await?;
+            }
         }
         if about.kind == Kind::Session {
             let rows = store.live_missions(id).await?;
@@ -167,6 +171,7 @@ impl Snapshot {
             Row::Step(row) => self.missions.put_step(row),
             Row::Asset(row) => drop(self.missions.assets.insert(row.id, row)),
             Row::Call(row) => self.calls.push(row),
+            Row::Plan(row) => self.plans.plans.push(row),
         }
     }
 
@@ -225,6 +230,10 @@ impl Snapshot {
                 entities(Kind::ToolCall, of_step.map(|c| c.id))
             }
             Reach::StepOfCall => entities(Kind::ToolStep, self.call(of.id).and_then(|c| c.step_id).into_iter()),
+            Reach::OutputsOfPlan => {
+                let hop = self.plan(of.id).and_then(|plan| plan.hop_id).map(|hop| Entity::new(Kind::Hop, hop));
+                hop.and_then(|hop| self.missions.related(hop, Reach::OutputsOfHop)).unwrap_or_default()
+            }
             // A worker resumes a turn whose last result is there: `open_calls` at zero says so.
             Reach::TurnOfCall => Vec::new(),
             // Newcomers are named by the command.
@@ -291,6 +300,7 @@ impl View for Snapshot {
             Fact::ParentEnded => self.doomed(of, "parent_closed") || self.facts.contains(&fact),
             Fact::Attached => self.missions.missions.get(&of.id).is_some_and(|mission| !mission.detached),
             Fact::Final => self.missions.hops.get(&of.id).is_some_and(|hop| hop.is_final),
+            Fact::ByPlan => self.missions.hops.get(&of.id).is_some_and(is_by_plan),
             Fact::ToolChosen => self.missions.step(of.id).is_some_and(|step| step.tool.is_some()),
             Fact::Configured => self.missions.step(of.id).is_some_and(|step| step.validation_errors.is_none()),
             Fact::Startable => self.session.status == "active" && self.missions.has_inputs(of.id),

@@ -4,7 +4,7 @@ use super::{Snapshot, entities};
 use chrono::{DateTime, Utc};
 use instar_core::cascade::{Entry, Planned, Reach};
 use instar_core::decide::Tries;
-use instar_core::id::{Entity, Kind, TaskId};
+use instar_core::id::{Entity, HopId, Kind, TaskId};
 use instar_core::machine::Phase;
 use instar_store::entity::{plan, task};
 use instar_store::{Change, Store, StoreError};
@@ -53,14 +53,9 @@ impl Plans {
         Ok(())
     }
 
-    /// The hop that the plan of this entity carries out.
-    pub(super) fn hop_of(&self, entity: Entity) -> Option<Uuid> {
-        let plan = match entity.kind {
-            Kind::Plan => entity.id,
-            Kind::Task => self.task(entity.id)?.plan_id,
-            _ => return None,
-        };
-        self.plan(plan)?.hop_id
+    /// Hops that plans carry out.
+    pub(super) fn hops(&self) -> Vec<Uuid> {
+        self.plans.iter().filter_map(|plan| plan.hop_id).collect()
     }
 
     pub(crate) fn plan(&self, id: Uuid) -> Option<&plan::Model> {
@@ -176,6 +171,10 @@ impl Plans {
         let attempt = self.task(entry.entity.id).map_or(0, attempt);
         let iteration = self.plan(entry.entity.id).map_or(1, |plan| plan.iteration);
         Some(match entry.kind {
+            "plan.goal_received" => {
+                let plan = self.plan(entry.entity.id)?;
+                json!({"goal": plan.goal, "hop_id": plan.hop_id.map(HopId::from), "autonomy": plan.autonomy})
+            }
             "plan.stopped" => json!({"reason": reason}),
             "plan.approved" => json!({"approver": if row == "P5" { "policy" } else { actor }}),
             "plan.rejected" => json!({"feedback": reason}),

@@ -6,7 +6,7 @@ use super::{Missions, Snapshot};
 use chrono::{DateTime, Duration, Utc};
 use instar_core::cascade::{Planned, Reach};
 use instar_core::decide::{self, Effect, FailureClass, GatePolicy, HopPhase};
-use instar_core::id::{AssetId, Entity, HopId, Kind};
+use instar_core::id::{AssetId, Entity, HopId, Kind, PlanId};
 use instar_core::machine::Move;
 use instar_store::entity::{asset, hop, mission, tool_step};
 use serde_json::{Map, Value, json};
@@ -14,6 +14,8 @@ use uuid::Uuid;
 
 /// Why a person should look: nobody has decided in time.
 pub(crate) const GATE_TIMEOUT: &str = "gate_timeout";
+/// The same: the plan that carries the hop out cannot go on.
+pub(crate) const PLAN_BLOCKED: &str = "plan_blocked";
 
 impl Snapshot {
     /// Takes moves over into the rows of missions, hops, steps, assets and calls.
@@ -52,6 +54,7 @@ impl Snapshot {
                         }
                     }
                 }
+                Kind::Plan => self.settle_plan(entity.id, mv, reason, at),
                 _ => {}
             }
         }
@@ -76,6 +79,23 @@ impl Snapshot {
                 let reminded = row.attention.as_ref().is_some_and(|attention| attention["reason"] == GATE_TIMEOUT);
                 row.gate_due_at = row.gate_due_at.or(due).filter(|_| timed && !reminded);
             }
+        }
+    }
+
+    /// A plan that cannot go on calls people to the mission whose hop it carries out, until it does.
+    fn settle_plan(&mut self, id: Uuid, mv: &Move, reason: &str, at: DateTime<Utc>) {
+        let Some(hop) = self.plan(id).and_then(|plan| plan.hop_id) else { return };
+        let mission = self.missions.hops.get(&hop).map(|hop| hop.mission_id);
+        let Some(mission) = mission.and_then(|mission| self.missions.missions.get_mut(&mission)) else { return };
+        let blocked = mission.attention.as_ref().is_some_and(|attention| attention["reason"] == PLAN_BLOCKED);
+        match mv.row() {
+            "P10" => {
+                let (hop, plan) = (HopId::from(hop), PlanId::from(id));
+                mission.attention =
+                    Some(json!({"reason": PLAN_BLOCKED, "hop_id": hop, "plan_id": plan, "detail": reason, "at": at}));
+            }
+            "P16" if blocked => mission.attention = None,
+            _ => {}
         }
     }
 
@@ -182,7 +202,7 @@ fn settle_hop(row: &mut hop::Model, mv: &Move, class: Option<FailureClass>, reas
     match mv.row() {
         "H3" | "H7" | "H12" | "H17" => {
             row.revision += 1;
-            row.feedback = None;
+            (row.feedback, row.error) = (None, None);
         }
         "H4" => {
             row.plan_accepted_once = true;
@@ -191,9 +211,14 @@ fn settle_hop(row: &mut hop::Model, mv: &Move, class: Option<FailureClass>, reas
         "H13" | "H18" => row.repairs += 1,
         "H20" => row.attempts += 1,
         "H27" => (row.phase, row.failure_class, row.error) = (None, None, None),
-        "H28" | "H29" | "H30" => {
+        "H29" => {
             (row.phase, row.failure_class, row.error) = (None, None, None);
             row.repairs = 0;
+        }
+        // Whoever proposes anew is told what went wrong, and what the person says to it.
+        "H28" | "H30" => {
+            (row.phase, row.failure_class, row.repairs) = (None, None, 0);
+            row.feedback = (!reason.is_empty()).then(|| reason.to_owned());
         }
         "H34" => {
             (row.phase, row.failure_class, row.error) = (None, None, None);

@@ -12,8 +12,9 @@ use tokio::time::{Instant, sleep};
 
 /// Commits that a lane looks at when it puts a batch together; the others wait in its channel.
 const LOOK_MAX: usize = 1_024;
-/// How often a lane lets others run before it takes the next batch.
-const GATHER_MAX: usize = 16;
+/// How long a lane waits for as many commits as its last batch had. Each statement has a price of its own, so
+/// that two small batches cost more than one.
+const GATHER_MAX: Duration = Duration::from_millis(1);
 /// How long a lane tries to reach the database again before it tells its callers.
 const OUTAGE_MAX: Duration = Duration::from_secs(20);
 /// Tries of a batch that the database turned away for a passing reason.
@@ -73,10 +74,10 @@ impl<E: Engine> Lane<E> {
             }
             self.hear();
             let batch = self.queue.take(|job| &job.commit);
-            let shared = batch.len() > 1;
+            let size = batch.len();
             self.run(Batch::new(batch)).await;
-            if shared {
-                self.gather().await;
+            if size > 1 {
+                self.gather(size).await;
             }
         }
     }
@@ -90,15 +91,23 @@ impl<E: Engine> Lane<E> {
         }
     }
 
-    /// Callers that were just answered often come back at once: let them, for as long as they do, and the
-    /// next batch is theirs too. A single caller is not kept waiting for anybody.
-    async fn gather(&mut self) {
-        for _ in 0..GATHER_MAX {
-            let before = self.queue.len();
-            tokio::task::yield_now().await;
+    /// Callers that were just answered often come back at once, and where many came others follow: the next batch
+    /// waits a moment until it has as many as the last one. Where fewer come it shrinks, so that a single caller
+    /// is not kept waiting for anybody.
+    async fn gather(&mut self, expected: usize) {
+        let over = sleep(GATHER_MAX);
+        tokio::pin!(over);
+        loop {
             self.hear();
-            if self.queue.len() == before {
+            if self.queue.len() >= expected {
                 return;
+            }
+            tokio::select! {
+                job = self.receiver.recv() => match job {
+                    Some(job) => self.queue.push(job),
+                    None => return,
+                },
+                () = &mut over => return,
             }
         }
     }

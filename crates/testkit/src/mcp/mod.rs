@@ -46,18 +46,22 @@ pub struct Options {
     pub witness: Option<PathBuf>,
     /// What it says of its tool `now`.
     pub description: String,
+    /// It says nothing until this file is there.
+    pub gate: Option<PathBuf>,
 }
 
 impl Options {
     /// From arguments such as `--modern --fault silent --witness FILE --description TEXT`.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Options> {
-        let mut options = Options { modern: false, fault: None, witness: None, description: "Says the time".into() };
+        let mut options =
+            Options { modern: false, fault: None, witness: None, description: "Says the time".into(), gate: None };
         while let Some(argument) = arguments.next() {
             let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
             match argument.as_str() {
                 "--modern" => options.modern = true,
                 "--witness" => options.witness = Some(value()?.into()),
                 "--description" => options.description = value()?,
+                "--gate" => options.gate = Some(value()?.into()),
                 "--fault" => {
                     options.fault = Some(match value()?.as_str() {
                         "silent" => Fault::Silent,
@@ -113,6 +117,9 @@ impl Server {
     }
 
     async fn misbehave(&self) {
+        while self.options.gate.as_ref().is_some_and(|gate| !gate.exists()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         match self.options.fault {
             Some(Fault::Silent) => std::future::pending().await,
             Some(Fault::Garbage) => {

@@ -16,6 +16,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::task::JoinHandle;
 
 /// Of the runner's environment; what else a server needs its configuration names.
 const PASSED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER"];
@@ -32,6 +33,8 @@ pub(super) struct Process {
     orders: Orders,
     report: Report,
     last_words: Arc<Mutex<Vec<u8>>>,
+    /// Who takes them down; ends with its standard error.
+    listener: Option<JoinHandle<()>>,
     redactor: Arc<Redactor>,
     grace: Duration,
     _scratch: Option<TempDir>,
@@ -85,12 +88,14 @@ impl Launch<'_> {
         let pipes = child.stdout.take().zip(child.stdin.take());
         let (stdout, stdin) = pipes.ok_or_else(|| failed("it has no standard output".to_owned()))?;
         let last_words = Arc::<Mutex<Vec<u8>>>::default();
-        if let Some(stderr) = child.stderr.take() {
-            tokio::spawn(listen(stderr, config.name.clone(), last_words.clone(), self.redactor.clone()));
-        }
+        let listener = child
+            .stderr
+            .take()
+            .map(|stderr| tokio::spawn(listen(stderr, config.name.clone(), last_words.clone(), self.redactor.clone())));
         let stdout = Limited { inner: stdout, line: 0, line_max: config.message_bytes_max };
         let (redactor, grace) = (self.redactor, settings.kill_grace());
-        Ok((Process { child, orders, report, last_words, redactor, grace, _scratch: scratch }, stdout, stdin))
+        let process = Process { child, orders, report, last_words, listener, redactor, grace, _scratch: scratch };
+        Ok((process, stdout, stdin))
     }
 }
 
@@ -120,6 +125,10 @@ impl Process {
             }
             Some(Ending::Status(status)) => format!("it ended with status {}", libc::WEXITSTATUS(status)),
         };
+        // All of them are dead: what they said is on its way, unless somebody else holds the other end.
+        if let Some(listener) = self.listener {
+            drop(tokio::time::timeout(CLOSE_WAIT, listener).await);
+        }
         let last = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let mut said = String::from_utf8_lossy(&last).trim().to_owned();
         self.redactor.text(&mut said);

@@ -15,10 +15,11 @@ use crate::state::Api;
 use axum::http::StatusCode;
 use instar_core::coordination::{badge, needs_attention, pair_allowed};
 use instar_core::id::{AgentId, SessionId, WorkerId};
-use instar_core::machine::{agent_drive, agent_lifecycle};
+use instar_core::machine::{Refusal, agent_drive, agent_lifecycle};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::AgentDriveStarted;
 use instar_runtime::flow::{self, NewAgent};
+use instar_runtime::{ActError, is_unheard};
 use instar_store::entity::{agent, session, turn};
 use instar_store::{Change, Commit};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -30,7 +31,8 @@ use uuid::Uuid;
 pub(crate) const PROMPT_BYTES_MAX: usize = 128 * 1024;
 pub(crate) const TOOLS_MAX: usize = 500;
 pub(crate) const APPROVAL_MODES: &[&str] = &["full_access", "auto", "read_only"];
-const LOOPS: &[&str] = &["reactive", "autonomous"];
+pub(crate) const LOOPS: &[&str] = &["reactive", "autonomous"];
+const DELETED: &str = "deleted";
 
 pub(crate) static AGENT: Shape = Shape {
     name: "Agent",
@@ -53,7 +55,8 @@ pub(crate) static AGENT: Shape = Shape {
         may(
             "waiting_for",
             Kind::Object,
-            "Of one agent: why it does nothing: message, start, session, timer, place, scheduler, or what its turn waits for",
+            "Of one agent: why it does nothing: message, start, session, timer, place, tools, scheduler, or what its \
+             turn waits for",
         ),
         may("system_prompt", Kind::Prose(PROMPT_BYTES_MAX), "Its instructions"),
         must("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern"),
@@ -127,7 +130,8 @@ impl Spec {
             "budget": if self.budget.is_null() { json!({}) } else { self.budget },
         });
         let role = self.role.unwrap_or_else(|| "worker".into());
-        Ok(NewAgent { name: self.name, role, model: self.model, config, tools, parent: None })
+        let unbound = is_unheard(api.store(), &tools).await?;
+        Ok(NewAgent { name: self.name, role, model: self.model, config, tools, unbound, ..NewAgent::default() })
     }
 }
 
@@ -183,8 +187,8 @@ pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
         if !wrong.is_empty() {
             return Err(Problem::invalid(wrong));
         }
-        let mut born = flow::join(&session, new.clone(), call.actor(), call.traceparent.clone())?;
-        let answer = born.agent.as_ref().map(show).unwrap_or_default();
+        let mut born = flow::join(&session, vec![new.clone()], call.actor(), call.traceparent.clone())?;
+        let answer = born.agents.first().map(show).unwrap_or_default();
         call.keep(&mut born.commit, id, StatusCode::CREATED, &answer);
         Ok((born.commit, answer))
     })
@@ -204,10 +208,13 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
         known_state(&agent_lifecycle::TABLE, "lifecycle", lifecycle)?;
         query = query.filter(agent::Column::Lifecycle.eq(lifecycle));
     }
-    if let Some(drive) = call.asked("drive") {
-        known_state(&agent_drive::TABLE, "drive", drive)?;
-        query = query.filter(agent::Column::Drive.eq(drive));
-    }
+    query = match call.asked("drive") {
+        Some(drive) => {
+            known_state(&agent_drive::TABLE, "drive", drive)?;
+            query.filter(agent::Column::Drive.eq(drive))
+        }
+        None => query.filter(agent::Column::Drive.ne(DELETED)),
+    };
     if let Some(before) = page.before {
         query = query.filter(agent::Column::Id.lt(before));
     }
@@ -234,7 +241,8 @@ pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
     let (row, session, limits) = budget::of_agent(&call).await?;
     let mut shown = show(&row);
     budget::add_state(&mut shown, &limits, &session, chrono::Utc::now());
-    let children = agent::Entity::find().filter(agent::Column::ParentId.eq(row.id)).order_by_asc(agent::Column::Id);
+    let children = agent::Entity::find().filter(agent::Column::ParentId.eq(row.id));
+    let children = children.filter(agent::Column::Drive.ne(DELETED)).order_by_asc(agent::Column::Id);
     let children: Vec<Uuid> = children.select_only().column(agent::Column::Id).into_tuple().all(call.api.db()).await?;
     shown["children"] = json!(children.into_iter().map(AgentId::from).collect::<Vec<_>>());
     let held = call.api.store().account_of(AgentId::from(row.id)).await?;
@@ -329,4 +337,30 @@ pub(crate) async fn hold(call: Arc<Call>) -> Result<Reply, Problem> {
 pub(crate) async fn terminate(call: Arc<Call>) -> Result<Reply, Problem> {
     let force = call.body.get("force").and_then(Value::as_bool).unwrap_or(false);
     command(&call, &agent_lifecycle::TABLE, if force { "kill_forced" } else { "kill" }, "terminate").await
+}
+
+/// Removes it from the fleet. It stays readable by its id, like everything that its runes tell of.
+pub(crate) async fn delete(call: Arc<Call>) -> Result<Reply, Problem> {
+    let (row, session) = find::agent(&call).await?;
+    let (id, session) = (AgentId::from(row.id), SessionId::from(session.id));
+    let machine = &agent_drive::TABLE;
+    let act = Command { call: &call, session, entity: id.into(), machine, event: "delete" }.act();
+    // A log that has had its last rune takes no other: the session must be open when it lands.
+    let act = act.reason("delete").also(|commit, snapshot| {
+        let Some(open) = flow::open_state(&snapshot.session) else {
+            let advice = format!("its session is {}: everything in it has ended", snapshot.session.status);
+            return Err(ActError::Refused(Box::new(Refusal {
+                machine: machine.name,
+                from: row.drive.clone(),
+                event: "delete".into(),
+                allowed: Vec::new(),
+                advice,
+            })));
+        };
+        commit.change(Change::entity(&session::TABLE, session).expecting("session", open));
+        Ok(())
+    });
+    let hub = call.api.hub();
+    hub.follow(&runes_of(act.carry_out(hub).await?));
+    Ok(Reply::ok(show(&find::agent(&call).await?.0)))
 }

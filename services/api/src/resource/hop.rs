@@ -13,7 +13,7 @@ use instar_core::id::{AssetId, HopId, MissionId, SessionId};
 use instar_core::machine::{hop as machine, mission as mission_machine};
 use instar_core::vocabulary;
 use instar_runtime::ActError;
-use instar_runtime::mission::{self as flow, HopForm, StepForm};
+use instar_runtime::mission::{self as flow, Executor, HopForm, StepForm};
 use instar_store::entity::{hop, mission, session};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::Deserialize;
@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 const NAME: usize = 800;
 const TEXT: usize = 128_000;
+const EXECUTOR: &str = "Who carries it out: tools in order, or a plan of agents";
 
 pub(crate) static OUTPUT: Shape = Shape {
     name: "HopOutput",
@@ -42,6 +43,7 @@ pub(crate) static NEW_HOP: Shape = Shape {
         may("is_final", Kind::Bool, "Whether it is the mission's last"),
         may("rationale", Kind::Prose(TEXT), "Why this one"),
         may("alternatives", Kind::Texts(20), "What else was thought of"),
+        may("executor", Kind::Choice(&Executor::TOKENS), EXECUTOR),
     ],
 };
 pub(crate) static EDIT_PLAN: Shape = Shape {
@@ -57,6 +59,7 @@ pub(crate) static EDIT_PLAN: Shape = Shape {
         may("is_final", Kind::Bool, "Whether it is the mission's last"),
         may("rationale", Kind::Prose(TEXT), "Why this one"),
         may("alternatives", Kind::Texts(20), "What else was thought of"),
+        may("executor", Kind::Choice(&Executor::TOKENS), EXECUTOR),
     ],
 };
 pub(crate) static STEP_EDIT: Shape = Shape {
@@ -102,7 +105,7 @@ pub(crate) static HOP: Shape = Shape {
         must("mission_id", Kind::Id("mis"), "Its mission"),
         must("sequence", Kind::Integer, "Its place in the mission"),
         must("author", Kind::Text(200), "Who began it"),
-        must("executor", Kind::Text(40), "steps or plan"),
+        must("executor", Kind::Choice(&Executor::TOKENS), EXECUTOR),
         must("status", Kind::State(&machine::TABLE), "Where its machine is"),
         may("status_v1", Kind::Text(40), "The same in the older vocabulary"),
         must("revision", Kind::Integer, "Of its plan or steps: what an approval names"),

@@ -10,7 +10,7 @@ use crate::settle::settle;
 use crate::shape::{Kind, Shape, may, must};
 use axum::http::StatusCode;
 use instar_core::decide::Awaits;
-use instar_core::id::{AgentId, HopId, MissionId, SessionId, TurnId};
+use instar_core::id::{AgentId, AssetId, HopId, MissionId, SessionId, TurnId};
 use instar_core::machine::{hop as hop_machine, mission as machine};
 use instar_core::vocabulary;
 use instar_runtime::mission::{self as flow, MissionEdit, MissionForm, Terms};
@@ -300,11 +300,19 @@ pub(crate) async fn revise(call: Arc<Call>) -> Result<Reply, Problem> {
 
 /// Answers the new instance; the old one points at it.
 pub(crate) async fn reset(call: Arc<Call>) -> Result<Reply, Problem> {
-    let (row, _) = find::mission(&call).await?;
+    let (row, session) = find::mission(&call).await?;
     let id = MissionId::from(row.id);
+    let agent = call.body.get("agent_id").and_then(Value::as_str).and_then(|id| id.parse::<AgentId>().ok());
+    if let Some(agent) = agent {
+        voyage::fit_agent(&call, &session, agent).await?;
+    }
+    let mut given = Vec::new();
+    for asset in call.api.store().assets_of(id).await?.into_iter().filter(flow::has_input) {
+        given.extend(call.api.store().asset_version(AssetId::from(asset.id), asset.content_version).await?);
+    }
     let new = voyage::again(&call, id, None, |rows| {
         let old = rows.missions.get(&row.id).unwrap_or(&row);
-        let (act, new) = flow::reset_mission(rows, old, call.actor());
+        let (act, new) = flow::reset_mission(rows, old, &given, agent, call.actor())?;
         let act = act.reason(voyage::reason(&call, "started over"));
         Ok((act, MissionId::from(new.id)))
     })
@@ -393,6 +401,14 @@ pub(crate) static OLDER: Shape = Shape {
         must("command", Kind::Choice(COMMANDS), "What the older vocabulary calls it"),
         may("revision", Kind::Integer, "What was shown to whoever decides"),
         may("feedback", Kind::Text(TEXT), "What shall be changed"),
+        may("reason", Kind::Text(4_000), "Why"),
+    ],
+};
+
+pub(crate) static RESET: Shape = Shape {
+    name: "ResetMission",
+    fields: &[
+        may("agent_id", Kind::Id("agt"), "Who plans and implements it; else who did"),
         may("reason", Kind::Text(4_000), "Why"),
     ],
 };

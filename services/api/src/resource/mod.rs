@@ -11,6 +11,7 @@ pub(crate) mod command;
 pub(crate) mod configure;
 pub(crate) mod content;
 pub(crate) mod context;
+pub(crate) mod definition;
 pub(crate) mod find;
 pub(crate) mod hop;
 pub(crate) mod key;

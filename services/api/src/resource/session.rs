@@ -50,7 +50,11 @@ pub(crate) static NEW_SESSION: Shape = Shape {
         may("name", Kind::Text(200), "What people call it"),
         may("config", Kind::Object, "Its configuration"),
         may("budget", Kind::Budget, "Its limits"),
-        may("root_agent", Kind::Nested(&NEW_AGENT), "An agent to make with it; it makes the session active"),
+        may(
+            "root_agent",
+            Kind::Nested(&NEW_AGENT),
+            "An agent to make with it; it makes the session active when it is ready",
+        ),
     ],
 };
 pub(crate) static PAUSE: Shape = Shape {
@@ -101,7 +105,7 @@ pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let new = NewSession { namespace: call.caller.namespace.to_string(), name, config, budget };
     let mut born = flow::open(new, root, call.actor(), call.traceparent.clone())?;
     let mut answer = show(&born.session);
-    if let Some(root) = &born.agent {
+    if let Some(root) = born.agents.first() {
         answer["root_agent"] = agent::show(root);
     }
     call.keep(&mut born.commit, SessionId::from(born.session.id), StatusCode::CREATED, &answer);

@@ -23,6 +23,7 @@ pub(crate) fn waiting_for(
         "queued" if agent.drive != "running" => {
             Some(stopped(agent, budgets).unwrap_or_else(|| json!({"kind": "agent", "drive": agent.drive})))
         }
+        "queued" if agent.lifecycle == "spawning" => Some(in_the_making(agent)),
         "queued" => match busy {
             Some(other) => Some(json!({"kind": "turn", "turn_id": TurnId::from(other)})),
             None => Some(short(budgets).unwrap_or_else(|| json!({"kind": "worker"}))),
@@ -33,6 +34,14 @@ pub(crate) fn waiting_for(
             parked.map(|control| json!({"kind": "provider", "until": control["until"]}))
         }
         _ => None,
+    }
+}
+
+/// A child waits for a place among its siblings, any other for servers to say which tools it has.
+fn in_the_making(agent: &agent::Model) -> Value {
+    match agent.parent_id {
+        Some(parent) => json!({"kind": "place", "parent_id": AgentId::from(parent)}),
+        None => json!({"kind": "tools"}),
     }
 }
 
@@ -120,7 +129,7 @@ pub(crate) fn agent_waits_for(
             Some(stopped(agent, budgets).unwrap_or_else(|| json!({"kind": "start", "drive": drive})))
         }
         (None, _) if !["created", "active"].contains(&session.status.as_str()) => Some(held_session(session, budgets)),
-        (None, "idle") if letters => Some(json!({"kind": "place", "parent_id": agent.parent_id.map(AgentId::from)})),
+        (None, _) if agent.lifecycle == "spawning" => Some(in_the_making(agent)),
         (None, "running") if letters => Some(json!({"kind": "scheduler"})),
         (None, "running") if flow::is_autonomous(agent) => {
             let until: DateTime<Utc> = agent.updated_at + pause;

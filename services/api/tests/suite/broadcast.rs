@@ -111,7 +111,7 @@ async fn a_thousand_agents_hear_it_once_though_it_is_sent_again(house: House) ->
             instar_runtime::flow::NewAgent { name: format!("a{n}"), model: "default".into(), ..Default::default() };
         instar_runtime::flow::join(
             &row,
-            new,
+            vec![new],
             instar_core::rune::Actor::new(instar_core::machine::By::User, "key_test"),
             None,
         )

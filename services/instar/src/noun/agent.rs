@@ -3,10 +3,10 @@
 use super::Extent;
 use super::session::changed;
 use crate::cli::budget as limits;
-use crate::failure::Failure;
+use crate::failure::{FAILED, Failure};
 use crate::output::{self, Column, Format, short};
 use clap::Subcommand;
-use instar_client::{Agent, Client, NewAgent, Query};
+use instar_client::{Agent, AgentImport, Client, NewAgent, Query};
 use serde_json::{Value, json};
 
 #[derive(Debug, Subcommand)]
@@ -75,6 +75,16 @@ pub(crate) enum Verb {
         #[arg(long)]
         force: bool,
     },
+    /// End it at once and remove it from the fleet; its log stays
+    Delete { agent: String },
+    /// Print what it is made of, as import reads it
+    Export { agent: String },
+    /// Load agents into a session; none is started unless its definition says auto_start
+    Import {
+        session: String,
+        /// A JSON file with a definition or a list of them (- for standard input)
+        file: String,
+    },
 }
 
 const COLUMNS: &[Column<Agent>] = &[
@@ -122,7 +132,29 @@ impl Verb {
                 client.configure_agent(&agent, &serde_json::json!({"budget": budget})).await?
             }
             Verb::Terminate { agent, force } => client.terminate_agent(&agent, force).await?,
+            Verb::Delete { agent } => client.delete_agent(&agent).await?,
+            Verb::Export { agent } => {
+                return Ok(output::value(format, &serde_json::to_value(client.agent_definition(&agent).await?)?)?);
+            }
+            Verb::Import { session, file } => {
+                let agents = client.import_agents(&session, &definitions(&file)?).await?;
+                return Ok(output::list(format, &agents, COLUMNS)?);
+            }
         };
         Ok(changed(format, &done, COLUMNS)?)
     }
+}
+
+/// What a file has; its name is where they come from.
+fn definitions(file: &str) -> Result<AgentImport, Failure> {
+    let unread = |error: &dyn std::fmt::Display| Failure::new(FAILED, format!("{file}: {error}"));
+    let text = match file {
+        "-" => std::io::read_to_string(std::io::stdin()),
+        path => std::fs::read_to_string(path),
+    };
+    let read: Value = serde_json::from_str(&text.map_err(|e| unread(&e))?).map_err(|e| unread(&e))?;
+    let list = if read.is_array() { read } else { json!([read]) };
+    let agents = serde_json::from_value(list).map_err(|e| unread(&e))?;
+    let origin = std::path::Path::new(file).file_name().filter(|_| file != "-");
+    Ok(AgentImport { agents, origin: origin.map(|name| name.to_string_lossy().into_owned()) })
 }

@@ -28,6 +28,9 @@ pub(crate) enum Verb {
         /// It is the mission's last
         #[arg(long = "final")]
         is_final: bool,
+        /// Who carries it out: steps or plan
+        #[arg(long)]
+        executor: Option<String>,
     },
     /// List hops
     List {
@@ -158,10 +161,13 @@ async fn gate(client: &Client, hop: &str, plan: &'static str, steps: &'static st
 impl Verb {
     pub(crate) async fn run(self, client: &Client, format: Format) -> Result<(), Failure> {
         let (hop, action, body) = match self {
-            Verb::Create { mission, name, goal, inputs, makes, is_final } => {
-                let plan = json!({
+            Verb::Create { mission, name, goal, inputs, makes, is_final, executor } => {
+                let mut plan = json!({
                     "name": name, "goal": goal, "inputs": inputs, "output": output_of(&makes)?, "is_final": is_final,
                 });
+                if let Some(executor) = executor {
+                    plan["executor"] = json!(executor);
+                }
                 return Ok(changed(format, &client.create_hop(&mission, &plan).await?, COLUMNS)?);
             }
             Verb::List { mission, session, status, extent } => {

@@ -129,6 +129,7 @@ fn routes() -> Router {
         .route("/v1/tool-calls", get(nothing))
         .route("/v1/missions", get(nothing))
         .route("/v1/hops", get(nothing))
+        .route("/v1/assets", get(nothing))
         .route("/v1/plans", get(nothing))
         .route("/v1/agents/{id}", get(agent))
         .route("/v1/agents/{id}/messages", post(message))

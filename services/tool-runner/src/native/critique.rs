@@ -1,13 +1,14 @@
 //! `submit_critique`: a verdict on a plan's work, from a critic that had no part in it.
 
 use super::{Caller, Failed, Plan, act, error_of, success};
+use instar_core::cascade::Fact;
 use instar_core::decide::Tries;
 use instar_core::id::{PlanId, SessionId, TaskId};
 use instar_core::machine::plan as machine;
 use instar_core::plan::{ATTEMPTS_DEFAULT, Finding, ITERATIONS_DEFAULT, TASKS_MAX, Verdict, passes, verdict};
 use instar_core::rune::{Actor, Draft};
 use instar_runtime::flow::{self, Critique, FlowError, NewTask, Outcome};
-use instar_runtime::plan::Purpose;
+use instar_runtime::plan::{Delivery, Purpose};
 use instar_runtime::{Act, ActError};
 use instar_store::Commit;
 use instar_store::entity::{plan, task};
@@ -61,11 +62,30 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
             let event = if decided == Verdict::GoalMet { "critique_passed" } else { "needs_replan" };
             let told = serde_json::to_value(critique.rune()?).map_err(FlowError::from)?;
             let (session, id) = (SessionId::from(plan.session_id), PlanId::from(plan.id));
+            let delivery = match decided {
+                Verdict::GoalMet => caller.runner.hub.delivery(&plan, &tasks, &critique.summary).await?,
+                _ => Delivery::None,
+            };
+            let (made, why) = match delivery {
+                Delivery::Fits(made) => (Some(made), critique.summary.clone()),
+                Delivery::Unfit(why) => (None, why),
+                Delivery::None => (None, critique.summary.clone()),
+            };
             let command = Act::new(session, id, &machine::TABLE, event, caller.actor())
-                .reason(&critique.summary)
+                .reason(&why)
                 .telling("plan.critique", told)
                 .telling("plan.goal_met", json!({"summary": critique.summary}))
-                .setting(|change| change.set(plan::Column::Summary, critique.summary.clone()));
+                .setting(|change| change.set(plan::Column::Summary, critique.summary.clone()))
+                .editing(|snapshot| {
+                    let hop = plan.hop_id.and_then(|hop| snapshot.missions.hops.get_mut(&hop));
+                    if let Some(hop) = hop.filter(|hop| hop.status == "COMPLETED") {
+                        hop.result = Some(json!({"plan_id": id, "summary": critique.summary}));
+                    }
+                });
+            let command = match made {
+                Some(made) => made.into_iter().fold(command.given(Fact::Delivers), Act::writing),
+                None => command,
+            };
             let mut decided = act(caller, command, outcome).await?;
             if let Plan::Commit(commit, _) = &mut decided {
                 critique.keep(commit, &plan, caller.agent())?;

@@ -113,6 +113,8 @@ pub(crate) enum Failed {
     Store(#[from] StoreError),
     #[error(transparent)]
     Flow(#[from] FlowError),
+    #[error(transparent)]
+    Asset(#[from] instar_runtime::asset::AssetError),
     #[error("others keep changing the same rows")]
     Contended,
 }
@@ -121,6 +123,7 @@ impl Failed {
     fn passes(&self) -> bool {
         match self {
             Failed::Store(error) => error.retryable() || matches!(error, StoreError::Ambiguous(_)),
+            Failed::Asset(error) => error.passes(),
             Failed::Contended => true,
             Failed::Flow(_) => false,
         }
@@ -137,7 +140,7 @@ pub(crate) async fn carry_out(
     runner: &Runner,
     native: Native,
     attempt: Attempt,
-    siblings: &[tool_call::Model],
+    holds: bool,
     owner: Option<instar_core::id::WorkerId>,
 ) {
     let Attempt { flight, mut call, delivery, .. } = attempt;
@@ -149,7 +152,7 @@ pub(crate) async fn carry_out(
         Ok(Settled::Answered(outcome)) => Some(outcome),
         Ok(Settled::Landed(outcome, landed)) => {
             tell_others(runner, &call, &landed);
-            if let Err(error) = follow(runner, &call, &outcome, &landed, siblings, owner).await {
+            if let Err(error) = follow(runner, &call, &outcome, &landed, holds, owner).await {
                 tracing::debug!(call = %CallId::from(call.id), %error, "nobody was told; a sweep will find it");
             }
             None
@@ -166,7 +169,7 @@ pub(crate) async fn carry_out(
         Err(error) => Some(error_of(format!("it could not be done: {error}"))),
     };
     if let Some(outcome) = outcome
-        && let Err(error) = record(runner, &call, &outcome, siblings, owner).await
+        && let Err(error) = record(runner, &call, &outcome, holds, owner).await
     {
         tracing::error!(call = %CallId::from(call.id), %error, "the result could not be written");
     }

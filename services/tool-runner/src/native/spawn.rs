@@ -133,5 +133,5 @@ fn bound(caller: &Caller<'_>, wanted: Wanted, parent: &agent::Model, depth: u64)
         "account": parent.config.get("account").filter(|account| account.get("pool").is_some()),
     });
     let parent = Some(AgentId::from(parent.id));
-    NewAgent { name: wanted.name, role: name.to_owned(), model, config, tools, parent }
+    NewAgent { name: wanted.name, role: name.to_owned(), model, config, tools, parent, ..NewAgent::default() }
 }

@@ -19,8 +19,7 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     };
     let id = AgentId::from(child.id);
     if child.lifecycle == "running_turn" {
-        let why = format!("{} is in a turn: have its answer with wait_for first, or leave it to a person", child.name);
-        return Ok(Plan::Answer(error_of(why)));
+        return Ok(Plan::Answer(error_of(spared(&child.name, &child.lifecycle))));
     }
     let act = Act::new(SessionId::from(session.id), id, &agent_lifecycle::TABLE, "kill", caller.actor());
     let ended = match act.reason("terminated by its parent").prepare(&caller.runner.hub).await {
@@ -29,8 +28,18 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
         Err(_) => None,
     };
     let Some(commit) = ended else {
-        return Ok(Plan::Answer(error_of(format!("{} is {}: it cannot be ended now", child.name, child.lifecycle))));
+        // It may have begun something since it was looked at.
+        let now = caller.runner.hub.store().agent(id).await?.map_or(child.lifecycle.clone(), |row| row.lifecycle);
+        return Ok(Plan::Answer(error_of(spared(&child.name, &now))));
     };
     let outcome = success(json!({"agent_id": id, "name": child.name, "state": "terminated"}));
     Ok(Plan::Commit(Box::new(commit.then(caller.result(&outcome)?)), outcome))
+}
+
+fn spared(name: &str, lifecycle: &str) -> String {
+    match lifecycle {
+        "running_turn" => format!("{name} is in a turn: have its answer with wait_for first, or leave it to a person"),
+        "idle" => format!("{name} is about to begin something: try again, or have its answer with wait_for first"),
+        other => format!("{name} is {other}: it cannot be ended now"),
+    }
 }

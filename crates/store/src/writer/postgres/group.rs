@@ -96,10 +96,12 @@ impl Params {
         self.0
     }
 
+    /// Arrays as rows of `x`. In the list of what is selected they run in step; as one function of a FROM each would
+    /// be put into a store of its own first, which costs more than the rows.
     pub(super) fn unnest(&mut self, columns: &[(String, &str)]) -> String {
-        let arrays: Vec<String> = columns.iter().map(|(_, kind)| format!("${}::{kind}[]", self.next())).collect();
-        let names: Vec<&str> = columns.iter().map(|(name, _)| name.as_str()).collect();
-        format!("unnest({}) AS x({})", arrays.join(", "), names.join(", "))
+        let array = |(name, kind): &(String, &str)| format!("unnest(${}::{kind}[]) AS {name}", self.next());
+        let arrays: Vec<String> = columns.iter().map(array).collect();
+        format!("(SELECT {}) AS x", arrays.join(", "))
     }
 }
 

@@ -16,6 +16,7 @@ use instar_tests::stage::{self, Stage};
 use instar_tests::{audit, on_both};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use serde_json::json;
+use std::collections::HashMap;
 
 /// Numbers that come again with their seed.
 struct Chance(u64);
@@ -48,13 +49,25 @@ const HARSH: [&str; 8] = [
     "discard_hop",
 ];
 
+/// Rows of missions and hops that the walks may miss: M19, since no session is closed.
+const MISSING_MAX: usize = 1;
+/// The same of short walks.
+const MISSING_MAX_SHORT: usize = 20;
+
 struct Walk {
     hub: Hub,
     session: SessionId,
     chance: Chance,
     landed: usize,
     refused: usize,
+    tried: Tried,
 }
+
+/// How often something was tried in a state of a machine, over all walks.
+type Tried = HashMap<(&'static str, String, &'static str), usize>;
+
+/// Somebody's command on something.
+type Choice = (Entity, &'static Table, &'static str, By);
 
 fn actor(by: By) -> Actor {
     // Nobody decides on his own request.
@@ -62,10 +75,10 @@ fn actor(by: By) -> Actor {
 }
 
 impl Walk {
-    async fn begin(stage: &Stage, seed: u64) -> Result<Walk> {
+    async fn begin(stage: &Stage, seed: u64, tried: Tried) -> Result<Walk> {
         let hub = Hub::new(stage.store.clone(), stage::bus(stage).await?);
         let session = cast::session(hub.store()).await?;
-        Ok(Walk { hub, session, chance: Chance(seed), landed: 0, refused: 0 })
+        Ok(Walk { hub, session, chance: Chance(seed), landed: 0, refused: 0, tried })
     }
 
     async fn rows(&mut self) -> Result<Missions> {
@@ -83,8 +96,9 @@ impl Walk {
         let Some(mission) = rows.missions.values().next().cloned() else { return self.propose().await };
         match self.chance.below(100) {
             0..3 => self.propose().await,
-            3..55 => self.forward(&rows, &mission).await,
-            _ => self.anything(&rows, &mission).await,
+            3..45 => self.forward(&rows, &mission).await,
+            45..80 => self.anything(&rows, &mission, true).await,
+            _ => self.anything(&rows, &mission, false).await,
         }
     }
 
@@ -109,7 +123,7 @@ impl Walk {
                 _ => "reset_mission",
             };
             if event == "reset_mission" {
-                return self.carry_out(mission::reset_mission(rows, mission, actor(By::User)).0).await;
+                return self.carry_out(mission::reset_mission(rows, mission, &[], None, actor(By::User))?.0).await;
             }
             return self.carry_out(Act::new(self.session, of, table, event, actor(By::User))).await;
         };
@@ -225,8 +239,24 @@ impl Walk {
         self.carry_out(act).await
     }
 
-    /// Any event on anything, by anybody.
-    async fn anything(&mut self, rows: &Missions, mission: &mission_row::Model) -> Result<()> {
+    /// What may be done with a mission and its hops and was tried least often so far.
+    fn rarest(&self, all: &[(Entity, &'static Table)], state: impl Fn(Entity) -> Option<String>) -> Option<Choice> {
+        let mut choices: Vec<(usize, Choice)> = Vec::new();
+        for (entity, table) in all.iter().filter(|(entity, _)| matches!(entity.kind, Kind::Mission | Kind::Hop)) {
+            let Some(state) = state(*entity) else { continue };
+            for by in [By::User, By::Agent, By::System] {
+                for event in table.allowed(table.state(&state), by) {
+                    let tried = self.tried.get(&(table.name, state.clone(), event)).copied().unwrap_or_default();
+                    choices.push((tried, (*entity, table, event, by)));
+                }
+            }
+        }
+        choices.retain(|(_, (_, table, event, _))| !CONSEQUENCES.contains(&(table.name, event)) && !is_birth(event));
+        choices.into_iter().min_by_key(|(tried, _)| *tried).map(|(_, choice)| choice)
+    }
+
+    /// Any event on anything, by anybody; or, steered, what has come too short.
+    async fn anything(&mut self, rows: &Missions, mission: &mission_row::Model, steered: bool) -> Result<()> {
         let mut all: Vec<(Entity, &'static Table)> =
             vec![(Entity::new(Kind::Mission, mission.id), &machine::mission::TABLE)];
         // Also those that have ended.
@@ -236,32 +266,38 @@ impl Walk {
         all.extend(rows.steps.iter().map(|s| (Entity::new(Kind::ToolStep, s.id), &machine::tool_step::TABLE)));
         all.extend(rows.assets.keys().map(|id| (Entity::new(Kind::Asset, *id), &machine::asset::TABLE)));
         all.push((Entity::from(self.session), &machine::session::TABLE));
-        let (entity, table) = *self.chance.pick(&all).context("a mission")?;
+        let ended = |id: uuid::Uuid| hops.iter().find(|hop| hop.id == id).map(|hop| hop.status.clone());
+        let state = |entity: Entity| match entity.kind {
+            Kind::Mission => Some(mission.status.clone()),
+            Kind::ToolStep => rows.step(entity.id).map(|step| step.status.clone()),
+            Kind::Asset => rows.assets.get(&entity.id).map(|asset| asset.status.clone()),
+            _ => ended(entity.id),
+        };
+        let rarest = self.rarest(&all, state).filter(|_| steered);
+        let (entity, table) = match rarest {
+            Some((entity, table, ..)) => (entity, table),
+            None => *self.chance.pick(&all).context("a mission")?,
+        };
         if entity.kind == Kind::Session {
             let event = if self.chance.percent(30) { "pause_requested" } else { "resume_requested" };
             return self.carry_out(Act::new(self.session, entity, table, event, actor(By::User))).await;
         }
-        let by = [By::User, By::User, By::Agent, By::System, By::Policy][self.chance.below(5)];
-        let ended = hops.iter().find(|hop| hop.id == entity.id).map(|hop| hop.status.clone());
-        let state = match entity.kind {
-            Kind::Mission => Some(mission.status.clone()),
-            Kind::ToolStep => rows.step(entity.id).map(|step| step.status.clone()),
-            Kind::Asset => rows.assets.get(&entity.id).map(|asset| asset.status.clone()),
-            _ => ended,
-        };
+        let mut by = [By::User, By::User, By::Agent, By::System, By::Policy][self.chance.below(5)];
+        let state = state(entity);
         // Mostly what the table allows, so that guards are asked too.
         let legal = table.allowed(state.as_deref().and_then(|state| table.state(state)), by);
-        let event = match self.chance.pick(&legal).filter(|_| self.chance.0 % 10 < 7) {
+        let mut event = match self.chance.pick(&legal).filter(|_| self.chance.0 % 10 < 7) {
             Some(event) => *event,
             None => table.events[self.chance.below(table.events.len())].token,
         };
-        if HARSH.contains(&event) && self.chance.percent(75) {
-            return Ok(());
+        match rarest {
+            Some((_, _, rare, whose)) => (event, by) = (rare, whose),
+            None if HARSH.contains(&event) && self.chance.percent(75) => return Ok(()),
+            None => {}
         }
+        *self.tried.entry((table.name, state.unwrap_or_default(), event)).or_default() += 1;
         // What follows from other moves is never raised by itself.
-        let born = matches!(event, "propose_mission" | "start_hop_plan" | "create_hop_manually" | "create_step");
-        let born = born || matches!(event, "propose_asset" | "register_asset" | "create_intermediate");
-        if born || CONSEQUENCES.contains(&(table.name, event)) {
+        if is_birth(event) || CONSEQUENCES.contains(&(table.name, event)) {
             return Ok(());
         }
         let id = entity.id;
@@ -274,7 +310,20 @@ impl Walk {
                 let hop = hops.iter().find(|hop| hop.id == id).context("a hop")?.clone();
                 mission::hop_plan(rows, &hop, "edit_hop_plan", plan(rows, &mut self.chance), actor(by))?
             }
-            "reset_mission" => mission::reset_mission(rows, mission, actor(by)).0,
+            "edit_hop_impl" => {
+                let hop = hops.iter().find(|hop| hop.id == id).context("a hop")?;
+                let live = rows.steps_of(id).find(|step| step.status == "READY_TO_EXECUTE");
+                let steps = live.map(|step| StepForm {
+                    id: Some(StepId::from(step.id)),
+                    name: Some("again".into()),
+                    ..StepForm::default()
+                });
+                match mission::edit_impl(rows, hop, steps.into_iter().collect(), actor(by)) {
+                    Ok(act) => act,
+                    Err(_) => return Ok(()),
+                }
+            }
+            "reset_mission" => mission::reset_mission(rows, mission, &[], None, actor(by))?.0,
             _ => Act::new(self.session, entity, table, event, actor(by)),
         };
         if self.chance.percent(50) {
@@ -286,6 +335,9 @@ impl Walk {
                     row.content_version += 1;
                 }
             });
+        }
+        if entity.kind == Kind::Hop && self.chance.percent(30) {
+            act.said.class = Some(FailureClass::Fatal);
         }
         let hop = match entity.kind {
             Kind::Hop => Some((id, None)),
@@ -322,6 +374,11 @@ impl Walk {
     }
 }
 
+fn is_birth(event: &str) -> bool {
+    matches!(event, "propose_mission" | "start_hop_plan" | "create_hop_manually" | "create_step")
+        || matches!(event, "propose_asset" | "register_asset" | "create_intermediate")
+}
+
 /// Events of the tables that only the cascades raise.
 const CONSEQUENCES: &[(&str, &str)] = &[
     ("mission", "final_hop_completed"),
@@ -339,7 +396,6 @@ const CONSEQUENCES: &[(&str, &str)] = &[
     ("hop", "session_paused"),
     ("hop", "propose_hop_plan"),
     ("hop", "propose_hop_impl"),
-    ("hop", "edit_hop_impl"),
     ("tool_step", "step_succeeded"),
     ("tool_step", "step_attempt_failed"),
     ("tool_step", "step_failed"),
@@ -379,23 +435,32 @@ fn plan(rows: &Missions, chance: &mut Chance) -> HopForm {
 
 async fn no_command_leads_where_the_tables_do_not(stage: Stage) -> Result<()> {
     let (walks, commands) = if stage.store.is_postgres() { (2, 400) } else { (20, 500) };
+    let mut tried = Tried::new();
     let (mut landed, mut refused, mut seen) = (0, 0, std::collections::BTreeSet::new());
     for seed in 1..=walks {
-        let mut walk = Walk::begin(&stage, seed * 7_919).await?;
+        let mut walk = Walk::begin(&stage, seed * 7_919, tried).await?;
         for n in 0..commands {
             walk.step().await.with_context(|| format!("seed {seed}, command {n}"))?;
         }
         let (runes, wrong) = audit::log(walk.hub.store(), walk.session).await?;
         ensure!(wrong.is_empty(), "seed {seed}: {wrong:#?}");
         seen.extend(runes.iter().flat_map(|rune| &rune.moves).map(|moved| moved.row.clone()));
-        (landed, refused) = (landed + walk.landed, refused + walk.refused);
+        (landed, refused, tried) = (landed + walk.landed, refused + walk.refused, walk.tried);
     }
     ensure!(landed > commands * walks as usize / 4 && refused > 0, "{landed} landed, {refused} were refused");
-    let wanted = machine::ALL.into_iter().filter(|table| ["mission", "hop"].contains(&table.name));
-    let rows = wanted.flat_map(|table| table.rows.iter().map(|row| row.id));
+    let wanted = || machine::ALL.into_iter().filter(|table| ["mission", "hop"].contains(&table.name));
+    let rows = wanted().flat_map(|table| table.rows.iter().map(|row| row.id));
     let missing: Vec<&str> = rows.filter(|row| !seen.contains(*row)).collect();
-    ensure!(missing.len() < 25, "the walks get nowhere: {missing:?}");
+    let commands = wanted().flat_map(|table| {
+        let raised = |row: &&machine::Row| table.raisers(row).iter().any(|by| [By::User, By::Agent].contains(by));
+        table.rows.iter().filter(raised).map(|row| row.id)
+    });
+    let untried: Vec<&str> = commands.filter(|row| missing.contains(row)).collect();
     println!("{landed} commands landed, {refused} were refused; rows not taken: {missing:?}");
+    // Where walks are dear there are few of them: they show that the backend does the same.
+    let most = if stage.store.is_postgres() { MISSING_MAX_SHORT } else { MISSING_MAX };
+    ensure!(missing.len() <= most, "the walks get nowhere: {missing:?}");
+    ensure!(stage.store.is_postgres() || untried.is_empty(), "commands that no walk took: {untried:?}");
     Ok(())
 }
 

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-const README: &str = include_str!("../../README.md");
+const README: &str = include_str!("../../../README.md");
 const WITHIN: Duration = Duration::from_secs(60);
 /// Commands that only look: asked again until they show what the page shows.
 const LOOKS: [&str; 2] = ["instar tool calls", "instar turn list"];

@@ -1,6 +1,9 @@
-//! `instar dev --demo`: three agents and a mission on the scripted model, told on standard error as they work.
+//! `instar dev --demo`: three agents, a mission that runs by itself and one on which a person decides, on the scripted
+//! model, told on standard error as they work.
 //!
 //! Goes through the API like anybody else.
+
+mod walk;
 
 use crate::catalog;
 use crate::describe;
@@ -41,6 +44,12 @@ pub(crate) fn prepare(config: &mut Config) {
             "description": "Announces a text to everybody.", "side_effects": true,
         }));
     }
+    if config.tools.iter().all(|tool| tool["name"] != walk::TOOL) {
+        config.tools.push(json!({
+            "name": walk::TOOL, "kind": "command", "command": ["false"], "parameters": {"type": "object"},
+            "description": "Takes soundings along the coast.", "side_effects": true,
+        }));
+    }
 }
 
 pub(crate) async fn run(server: String, key: String, key_file: Option<PathBuf>, drain: Drain) {
@@ -71,6 +80,12 @@ async fn play(server: &str, key: &str, key_file: Option<PathBuf>) -> Result<()> 
     }
     let mission = set_out(&client, &session.id).await?;
     note(&format!("demo: mission {mission}; its gates open by policy: instar mission show {mission}"));
+    let second = client.create_session(&NewSession { name: Some("survey".into()), ..Default::default() }).await?;
+    let walk = async {
+        let mission = walk::run(&client, server, key, &second.id, MODEL).await?;
+        note(&format!("demo: the survey is complete; how it came about: instar mission show {mission}"));
+        Ok(())
+    };
     let approve = approve(server, key_file);
     let mut story = Story { approve, names, tools: HashMap::new(), over: 0, arrived: false };
     let mut events = client.events(&session.id, session.head_seq);
@@ -78,14 +93,18 @@ async fn play(server: &str, key: &str, key_file: Option<PathBuf>) -> Result<()> 
         let words = CAST.iter().find(|cast| cast.0 == *name).map_or("hello", |cast| cast.3);
         client.send_message(agent, words, Mode::Queue).await?;
     }
-    while story.over < CAST.len() || !story.arrived {
-        match events.next().await {
-            Some(Ok(Event::Rune(rune))) => story.tell(&rune),
-            Some(Ok(_)) => {}
-            Some(Err(error)) => return Err(error.into()),
-            None => break,
+    let fleet = async {
+        while story.over < CAST.len() || !story.arrived {
+            match events.next().await {
+                Some(Ok(Event::Rune(rune))) => story.tell(&rune),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(anyhow::Error::from(error)),
+                None => break,
+            }
         }
-    }
+        Ok(())
+    };
+    tokio::try_join!(walk, fleet)?;
     note(&format!("demo: over; check its log with: instar verify {}", session.id));
     Ok(())
 }
@@ -187,7 +206,7 @@ mod tests {
         assert!(catalog.models.get(MODEL).is_ok());
         let tool = catalog.tools.get(TOOL).unwrap();
         assert!(tool.spec().side_effects);
-        for tool in CAST.iter().map(|cast| cast.1).chain(NAVIGATES_BY) {
+        for tool in CAST.iter().map(|cast| cast.1).chain(NAVIGATES_BY).chain(walk::TOOLS) {
             assert!(catalog.tools.get(tool).is_some(), "{tool}");
         }
     }

@@ -13,10 +13,11 @@ use instar_runtime::config::Config;
 use instar_runtime::{Act, Hub, Row};
 use instar_store::entity::asset_version;
 use instar_testkit::model::Script;
+use instar_testkit::wait;
 use instar_tests::cast::{self, fresh, person};
 use instar_tests::on_both;
 use instar_tests::stage::{self, Stage};
-use instar_tests::troupe::Troupe;
+use instar_tests::troupe::{Troupe, WITHIN};
 use instar_tests::voyage::{Plan, Tweak, Voyage, agent, plainly};
 use instar_tools::{Kind, Origin, Spec};
 use sea_orm::{ActiveValue::Set, EntityTrait};
@@ -193,11 +194,17 @@ async fn a_stopped_hop_stops_its_call_and_leaves_its_outputs_open(stage: Stage) 
 
 async fn a_paused_session_keeps_the_next_step_waiting(stage: Stage) -> Result<()> {
     let steps =
-        [("sleep", json!({"ms": 500}), json!({})), ("echo", json!({"text": "input"}), json!({"output": "output"}))];
+        [("sleep", json!({"ms": 2500}), json!({})), ("echo", json!({"text": "input"}), json!({"output": "output"}))];
     let (_troupe, v) = ready(&stage, plainly, &steps).await?;
     v.provide(v.input, json!("x")).await?;
     v.execute().await?;
-    v.step_is(0, |step| step.status == "EXECUTING").await?;
+    // What no runner has begun would wait, too.
+    wait::until_ok(WITHIN, || async {
+        let begun = v.calls(0).await?.iter().any(|call| call.owner.is_some());
+        ensure!(begun, "no runner has begun it");
+        Ok(())
+    })
+    .await?;
     let on_session = |event| Act::new(v.session, v.session, &machine::session::TABLE, event, person());
     v.act(on_session("pause_requested")).await?;
     v.step_is(0, |step| step.status == "COMPLETED").await?;

@@ -15,6 +15,8 @@ async fn no_fault_loses_or_repeats_what_agents_do_by_themselves() -> Result<()> 
         (Play::Children, crash("tool-runner", "runner.native.after")),
         (Play::Accounts, crash("tool-runner", "runner.account.after")),
         (Play::Endings, crash("scheduler", "store.commit.after")),
+        (Play::Missions, crash("tool-runner", "runner.step.after")),
+        (Play::Plans, crash("tool-runner", "runner.native.after")),
     ];
     let mut ground = Ground::prepare(env!("CARGO_BIN_EXE_instar-armed").into()).await.context("the ground")?;
     for (play, fault) in &faults {

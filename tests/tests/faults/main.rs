@@ -1,0 +1,7 @@
+//! Processes that are killed under load, and what must be true afterwards.
+
+mod family;
+mod lively;
+mod plan;
+mod step;
+mod turn;
