@@ -10,6 +10,8 @@ use anyhow::{Context, Result};
 
 pub(crate) struct Step(Command);
 
+const OF_THIS_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// `cargo` with these arguments, in the workspace.
@@ -17,6 +19,13 @@ pub(crate) fn step(arguments: &[&str]) -> Step {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(program);
     command.args(arguments).current_dir(WORKSPACE);
+    // What cargo says of this package to what it runs: build scripts that watch it (ring's) would see it
+    // changed, and most of the graph would be built again for every other way of calling cargo.
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| OF_THIS_PACKAGE.iter().any(|prefix| name.starts_with(prefix))) {
+            command.env_remove(name);
+        }
+    }
     Step(command)
 }
 

@@ -126,13 +126,13 @@ impl Hub {
         while from < head {
             let runes = self.store.runes(session, from, PAGE_MAX).await?;
             let Some(last) = runes.last().map(|r| r.seq) else { break };
-            for rune in &runes {
-                if let Err(error) = self.bus.publish_rune(&wire::rune(rune)).await {
-                    tracing::debug!(%session, seq = rune.seq, %error, "not published; it goes on trailing");
-                    return Ok(repeated);
-                }
-                repeated += 1;
+            let repeats: Vec<_> = runes.iter().map(wire::rune).collect();
+            let sent = async { self.bus.publish_runes_soon(&repeats)?.await };
+            if let Err(error) = sent.await {
+                tracing::debug!(%session, after = from, %error, "not published; it goes on trailing");
+                return Ok(repeated);
             }
+            repeated += repeats.len();
             self.store.mark_published(&[(session, from, last)]).await?;
             from = last;
         }

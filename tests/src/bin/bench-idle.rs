@@ -9,6 +9,7 @@ use instar_runtime::flow::{self, NewAgent, NewSession};
 use instar_store::{Options, Store};
 use instar_testkit::nats::Nats;
 use instar_testkit::postgres::Postgres;
+use instar_testkit::wait;
 use instar_tests::fleet::{self, Fleet, Setup, tool_turn};
 use instar_tests::{cast, meter};
 use serde_json::json;
@@ -19,6 +20,7 @@ const AGENTS_PER_SESSION: usize = 100;
 const AT_ONCE: usize = 128;
 /// Caches, statistics and marks of the log are as they will be before anything is counted.
 const SETTLES: Duration = Duration::from_secs(20);
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(600);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -35,6 +37,8 @@ async fn main() -> Result<()> {
     let sessions = stream::iter(0..agents.div_ceil(AGENTS_PER_SESSION)).map(|_| people(&store));
     let made: Vec<usize> = sessions.buffer_unordered(AT_ONCE).try_collect().await?;
     println!("{} agents made in {:.0} s", made.iter().sum::<usize>(), begun.elapsed().as_secs_f64());
+    published(&store).await?;
+    println!("their transitions published after {:.0} s", begun.elapsed().as_secs_f64());
     let after = measure(&fleet, seconds).await?;
     println!("{:<14} {:>22} {:>24}", "service", "CPU, % of a core", "memory, MB");
     for ((node, before), after) in fleet.nodes.iter().zip(before).zip(after) {
@@ -42,6 +46,16 @@ async fn main() -> Result<()> {
         println!("{service:<14} {:>9.2} -> {:>9.2} {:>11.1} -> {:>9.1}", before.0, after.0, before.1, after.1);
     }
     Ok(())
+}
+
+/// The agents are made past the services, so that the scheduler has to publish what made them: that is not idleness.
+async fn published(store: &Store) -> Result<()> {
+    let nothing_trails = || async {
+        let trailing = store.trailing(store.now().await?, None, 1).await?;
+        anyhow::ensure!(trailing.is_empty(), "a session's transitions are not published: {trailing:?}");
+        Ok(())
+    };
+    wait::until_ok(PUBLISHED_WITHIN, nothing_trails).await
 }
 
 /// Each service's share of a core and its memory, with nothing to do.
