@@ -20,7 +20,7 @@ const AGENTS_PER_SESSION: usize = 100;
 const AT_ONCE: usize = 128;
 /// Caches, statistics and marks of the log are as they will be before anything is counted.
 const SETTLES: Duration = Duration::from_secs(20);
-const PUBLISHED_WITHIN: Duration = Duration::from_secs(600);
+const SETTLED_WITHIN: Duration = Duration::from_secs(600);
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -37,8 +37,8 @@ async fn main() -> Result<()> {
     let sessions = stream::iter(0..agents.div_ceil(AGENTS_PER_SESSION)).map(|_| people(&store));
     let made: Vec<usize> = sessions.buffer_unordered(AT_ONCE).try_collect().await?;
     println!("{} agents made in {:.0} s", made.iter().sum::<usize>(), begun.elapsed().as_secs_f64());
-    published(&store).await?;
-    println!("their transitions published after {:.0} s", begun.elapsed().as_secs_f64());
+    settled(&store).await?;
+    println!("their transitions published and sealed after {:.0} s", begun.elapsed().as_secs_f64());
     let after = measure(&fleet, seconds).await?;
     println!("{:<14} {:>22} {:>24}", "service", "CPU, % of a core", "memory, MB");
     for ((node, before), after) in fleet.nodes.iter().zip(before).zip(after) {
@@ -48,14 +48,17 @@ async fn main() -> Result<()> {
     Ok(())
 }
 
-/// The agents are made past the services, so that the scheduler has to publish what made them: that is not idleness.
-async fn published(store: &Store) -> Result<()> {
-    let nothing_trails = || async {
+/// The agents are made past the services, so that the scheduler has to publish and seal what made them: that is not
+/// idleness.
+async fn settled(store: &Store) -> Result<()> {
+    let nothing_is_left = || async {
         let trailing = store.trailing(store.now().await?, None, 1).await?;
         anyhow::ensure!(trailing.is_empty(), "a session's transitions are not published: {trailing:?}");
+        let unsealed = store.unsealed_sessions(1).await?;
+        anyhow::ensure!(unsealed.is_empty(), "a session's transitions are not sealed: {unsealed:?}");
         Ok(())
     };
-    wait::until_ok(PUBLISHED_WITHIN, nothing_trails).await
+    wait::until_ok(SETTLED_WITHIN, nothing_is_left).await
 }
 
 /// Each service's share of a core and its memory, with nothing to do.

@@ -223,7 +223,7 @@ impl Tour {
             (_, other) => other.to_string(),
         };
         let short: String = said.replace('\n', " ").chars().take(110).collect();
-        println!("   {tool}: {} in {} ms: {short}", call["result_status"], call["result"]["duration_ms"]);
+        println!("   {tool}: {}: {short}", call["result_status"]);
         ensure!(ended["status"] == "completed", "{ended}");
         Ok(())
     }
