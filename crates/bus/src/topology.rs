@@ -125,6 +125,9 @@ pub fn streams(space: &Namespace, limits: &StreamLimits) -> Vec<StreamSpec> {
         StreamSpec {
             retention: Retention::WorkQueue,
             discard: Discard::New,
+            // Hints, which rows make good: a server that restarts without them loses a moment, and storing them
+            // would cost more than all that is done with them.
+            storage: Storage::Memory,
             age_max: limits.work_age_max,
             bytes_max: limits.work_bytes_max,
             ..spec(Role::Work, vec![format!("{root}.work.>"), format!("{root}.owner.>")])
@@ -263,7 +266,7 @@ mod tests {
         let work = &streams[1];
         let mut found = work.clone();
         found.retention = Retention::Limits;
-        found.storage = Storage::Memory;
+        found.storage = Storage::File;
         found.bytes_max += 1;
         found.subjects.push("instar.v1.extra.>".into());
         let Plan::Refuse(differences) = plan(&space, work, &found) else { panic!() };

@@ -2,7 +2,6 @@
 
 mod bench;
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream;
@@ -53,16 +52,17 @@ async fn a_consumer_goes_on_after_the_server_was_killed_and_came_back() {
     server.restart().await.unwrap();
     publish_until_stored(&bus, 3).await;
 
-    // The decision about a delivery from before the crash still counts.
+    // What the server had in memory is gone with it; a decision about it does no harm.
     undecided.ack().await.unwrap();
-    // A crash may also take the note that a message was delivered: it can come twice, never not at all.
-    let mut expected = BTreeSet::from(["trn_2".to_owned(), "trn_3".to_owned()]);
-    while !expected.is_empty() {
-        let delivery = soon(turns.next()).await;
-        expected.remove(&delivery.turn_id);
-        delivery.ack().await.unwrap();
+    // The second may have been fetched ahead.
+    let mut last = soon(turns.next()).await;
+    if last.value() == &turn(2) {
+        last.ack().await.unwrap();
+        last = soon(turns.next()).await;
     }
-    assert_eq!(bus.stats().topology_repairs, 0);
+    assert_eq!(last.value(), &turn(3));
+    last.ack().await.unwrap();
+    assert!(bus.stats().topology_repairs >= 1);
 }
 
 #[tokio::test]
@@ -234,7 +234,7 @@ async fn a_stream_that_was_changed_is_refused_with_an_explanation_and_left_alone
     let config = jetstream::stream::Config {
         name: name.clone(),
         subjects: vec![format!("{prefix}.v1.work.>"), format!("{prefix}.v1.more.>")],
-        storage: jetstream::stream::StorageType::Memory,
+        storage: jetstream::stream::StorageType::File,
         ..Default::default()
     };
     admin.create_stream(config).await.unwrap();
@@ -246,7 +246,7 @@ async fn a_stream_that_was_changed_is_refused_with_an_explanation_and_left_alone
     for part in [
         name.as_str(),
         "retention is Limits but should be WorkQueue",
-        "storage is Memory but should be File",
+        "storage is File but should be Memory",
         "more.>",
         "Nothing was changed",
         "nats stream edit",

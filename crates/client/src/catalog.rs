@@ -87,6 +87,11 @@ impl Client {
         self.post(&["v1", "tools"], spec).await
     }
 
+    /// Removes a tool that was registered by a request.
+    pub async fn remove_tool(&self, name: &str) -> Result<Tool, ClientError> {
+        self.delete(&["v1", "tools", name]).await
+    }
+
     /// Accepts the definition that the tool's MCP server offers now, if it is the one with this hash.
     pub async fn accept_tool(&self, name: &str, hash: Option<&str>) -> Result<Tool, ClientError> {
         self.post(&["v1", "tools", name, "accept"], &serde_json::json!({"hash": hash})).await

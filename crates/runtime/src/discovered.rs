@@ -1,10 +1,10 @@
-//! The tools of MCP servers: runners write what they hear, everybody else reads it and never speaks to a
-//! server.
+//! Tools that no configuration names. Those of MCP servers: runners write what they hear, everybody else reads it
+//! and never speaks to a server. Those that were registered by requests: the API writes them.
 //!
 //! Read lazily, when a tool of a server may be meant: who waits or has no such tools asks for nothing.
 
 use chrono::{DateTime, Utc};
-use instar_store::entity::{mcp_server, mcp_tool};
+use instar_store::entity::{mcp_server, mcp_tool, registered_tool};
 use instar_store::{Store, StoreError};
 use instar_tools::mcp::{Known, Offered, ServerConfig, ToolStanding, pin};
 use instar_tools::{Origin, Registry, Spec, Tool};
@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 /// How long what was read counts as fresh.
 pub const TOOLS_FRESH: Duration = Duration::from_millis(500);
 
-/// A registry that has the servers' tools as the database has them.
+/// A registry that has the tools of servers and of requests as the database has them.
 #[derive(Clone)]
 pub struct Discovered {
     store: Store,
@@ -28,9 +28,9 @@ impl Discovered {
         Discovered { store, tools, read_at: Arc::default() }
     }
 
-    /// Reads what changed, if one of these names may be a server's tool.
+    /// Reads what changed, if one of these names may be such a tool.
     pub async fn refresh_for(&self, names: &[String]) {
-        let ours = |name: &String| self.tools.get(name).is_some_and(|tool| tool.origin() != Origin::Server);
+        let ours = |name: &String| self.tools.get(name).is_some_and(|tool| tool.origin() == Origin::Operator);
         if names.iter().any(|name| !ours(name)) {
             self.refresh().await;
         }
@@ -54,12 +54,12 @@ impl Discovered {
         match self.take_over().await {
             Ok(()) => *read_at = Some(Instant::now()),
             // What was known before still stands, and whoever calls needs the database next.
-            Err(error) => tracing::debug!(%error, "what MCP servers offer could not be read"),
+            Err(error) => tracing::debug!(%error, "which tools there are could not be read"),
         }
     }
 
     async fn take_over(&self) -> Result<(), StoreError> {
-        let edition = self.store.mcp_edition().await?;
+        let edition = self.store.tools_edition().await?;
         if self.tools.edition() == Some(edition) {
             return Ok(());
         }
@@ -75,10 +75,24 @@ impl Discovered {
             let same = tool.unavailable() == reason.as_deref();
             Some(if same { tool } else { Arc::new(tool.standing(reason)) })
         };
-        for refused in self.tools.set_discovered(edition, rows.iter().filter_map(tool)) {
-            tracing::warn!(%refused, "a tool of an MCP server cannot be had");
+        let registered = self.store.registered_tools().await?;
+        let registered = registered.iter().filter_map(|row| self.registered(row));
+        let offered: Vec<Arc<Tool>> = rows.iter().filter_map(tool).chain(registered).collect();
+        for refused in self.tools.set_discovered(edition, offered) {
+            tracing::warn!(%refused, "a tool that no configuration names cannot be had");
         }
         Ok(())
+    }
+}
+
+impl Discovered {
+    fn registered(&self, row: &registered_tool::Model) -> Option<Arc<Tool>> {
+        let known = self.tools.get(&row.name).filter(|tool| tool.definition_hash() == row.hash);
+        if let Some(known) = known.filter(|tool| tool.origin() == Origin::Api) {
+            return Some(known);
+        }
+        let spec: Spec = serde_json::from_value(row.spec.clone()).ok()?;
+        Tool::new(spec, Origin::Api).ok().map(Arc::new)
     }
 }
 

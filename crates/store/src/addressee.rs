@@ -76,10 +76,12 @@ pub(crate) async fn find(db: &DatabaseConnection, ids: Vec<Uuid>) -> Result<Hash
     };
     let rows = db.query_all_raw(Statement::from_sql_and_values(backend, sql, values)).await?;
     let read = |row: &sea_orm::QueryResult| {
+        // Mostly there is none, and asking every column whether it is there would cost more than the others.
+        let live = row.try_get::<Option<Uuid>>("", "t_id")?;
         let found = Addressee {
             session: session::Model::from_query_result(row, "s_")?,
             agent: agent::Model::from_query_result(row, "a_")?,
-            live: turn::Model::from_query_result_optional(row, "t_")?,
+            live: live.map(|_| turn::Model::from_query_result(row, "t_")).transpose()?,
             busy: row.try_get::<i32>("", "busy")? != 0,
         };
         Ok((found.agent.id, found))

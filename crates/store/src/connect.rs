@@ -205,6 +205,7 @@ fn readers(options: &Options) -> ConnectOptions {
                 // Every query goes by an index. A plan made while a table was small would else read all of
                 // it, and be kept after it has grown.
                 ("enable_seqscan", "off"),
+                ("enable_bitmapscan", "off"),
                 // Nor is a query planned anew for what it is asked for this time.
                 ("plan_cache_mode", "force_generic_plan"),
             ])

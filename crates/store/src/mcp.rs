@@ -14,10 +14,12 @@ use sea_orm::{
     QueryFilter, QueryOrder, Statement,
 };
 
+/// Numbers that change whenever a tool, or a server of a live runner, is not as it was.
+pub type Edition = [i64; 7];
+
 impl Store {
-    /// Numbers that change whenever a tool, or a server of a live runner, is not as it was. Cheap: asked for
-    /// before every look at the rest.
-    pub async fn mcp_edition(&self) -> Result<[i64; 5], StoreError> {
+    /// Of the tools that are not of the configuration. Cheap: asked for before every look at the rest.
+    pub async fn tools_edition(&self) -> Result<Edition, StoreError> {
         let (micros, live) = match self.is_postgres() {
             true => ("CAST(extract(epoch FROM max(s.changed_at)) * 1000000 AS BIGINT)", "clock_timestamp()"),
             false => ("CAST((julianday(max(s.changed_at)) - 2440587.5) * 86400000 AS BIGINT)", "$1"),
@@ -25,14 +27,16 @@ impl Store {
         let sql = format!(
             "SELECT (SELECT count(*) FROM mcp_tools), \
              (SELECT CAST(coalesce(sum(version), 0) AS BIGINT) FROM mcp_tools), count(s.runner), \
-             CAST(coalesce(sum(s.version), 0) AS BIGINT), coalesce({micros}, 0) \
+             CAST(coalesce(sum(s.version), 0) AS BIGINT), coalesce({micros}, 0), \
+             (SELECT count(*) FROM registered_tools), \
+             (SELECT CAST(coalesce(sum(version), 0) AS BIGINT) FROM registered_tools) \
              FROM mcp_servers s JOIN workers w ON w.id = s.runner WHERE w.lease_until > {live}"
         );
         let values: Vec<sea_orm::Value> = if self.is_postgres() { vec![] } else { vec![Utc::now().into()] };
         let row = self.db.query_one_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?;
         let row = row.ok_or_else(|| StoreError::Unavailable("the database returned no edition".into()))?;
         let number = |at: usize| row.try_get_by_index::<i64>(at);
-        Ok([number(0)?, number(1)?, number(2)?, number(3)?, number(4)?])
+        Ok([number(0)?, number(1)?, number(2)?, number(3)?, number(4)?, number(5)?, number(6)?])
     }
 
     /// Every tool that was ever heard of, by name.

@@ -27,7 +27,7 @@ pub use builtin::Builtin;
 pub use native::{FOUND_DEFAULT, FOUND_MAX, Native, ROLES};
 pub use outcome::{Failure, Outcome, Output, Progress, Sink, code};
 pub use pattern::{Pattern, beyond};
-pub use registry::{Refused, Registry, Unknown};
+pub use registry::{Edition, Refused, Registry, Unknown};
 pub use runner::{Broken, Invocation, Runner, Settings};
 pub use secret::{Account, Secrets};
 pub use spec::{Kind, Method, Problem, Remote, SnapshotKey, Spec, Workspace, digest};

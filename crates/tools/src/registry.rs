@@ -54,10 +54,13 @@ pub struct Registry {
     discovered: RwLock<Discovered>,
 }
 
+/// By which what was read last is told from what is there now.
+pub type Edition = [i64; 7];
+
 /// What is known of MCP servers besides their tools.
 #[derive(Debug, Default)]
 struct Discovered {
-    edition: Option<[i64; 5]>,
+    edition: Option<Edition>,
     /// Configured here, heard of or not.
     servers: BTreeSet<String>,
 }
@@ -116,19 +119,19 @@ impl Registry {
         self.discovered.write().unwrap_or_else(PoisonError::into_inner).servers.extend(names);
     }
 
-    /// Of what is known of MCP servers: who has read a later one puts it in its place.
-    pub fn edition(&self) -> Option<[i64; 5]> {
+    /// Of what is known besides the configuration: who has read a later one puts it in its place.
+    pub fn edition(&self) -> Option<Edition> {
         self.discovered.read().unwrap_or_else(PoisonError::into_inner).edition
     }
 
-    /// Puts what MCP servers offer in place of what they offered before. Says which of them cannot be had
-    /// because another tool has the name, or one that is too like it.
-    pub fn set_discovered(&self, edition: [i64; 5], offered: impl IntoIterator<Item = Arc<Tool>>) -> Vec<Refused> {
+    /// Puts what MCP servers offer, and what was registered by requests, in place of what was known before. Says
+    /// which of them cannot be had because another tool has the name, or one that is too like it.
+    pub fn set_discovered(&self, edition: Edition, offered: impl IntoIterator<Item = Arc<Tool>>) -> Vec<Refused> {
         // Whoever makes them may look at what is here.
-        let offered: Vec<_> = offered.into_iter().filter(|tool| tool.origin() == Origin::Server).collect();
+        let offered: Vec<_> = offered.into_iter().filter(|tool| tool.origin() != Origin::Operator).collect();
         let (mut refused, mut tools) = (Vec::new(), self.write());
         self.discovered.write().unwrap_or_else(PoisonError::into_inner).edition = Some(edition);
-        tools.retain(|_, tool| tool.origin() != Origin::Server);
+        tools.retain(|_, tool| tool.origin() == Origin::Operator);
         let mut taken: BTreeMap<String, String> = tools.keys().map(|name| (fold(name), name.clone())).collect();
         for tool in offered {
             let name = tool.name().to_owned();

@@ -102,7 +102,7 @@ impl Tool {
 
     /// What an approval of this call is bound to.
     pub fn digest(&self, arguments: &Value) -> String {
-        digest(&self.spec, arguments)
+        digest(&self.hash, arguments)
     }
 
     /// Whether a call with these arguments needs the account of the agent that makes it.

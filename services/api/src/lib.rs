@@ -11,6 +11,7 @@ mod document;
 mod idempotency;
 mod keyed;
 mod listen;
+mod pace;
 mod page;
 mod pipeline;
 mod problem;

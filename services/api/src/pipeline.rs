@@ -89,6 +89,7 @@ async fn carry(
     traceparent: Option<String>,
 ) -> Result<Response, Problem> {
     let caller = api.keys.caller(api.store(), &parts.headers).await?;
+    api.pace.take(caller.key, Instant::now())?;
     if caller.role < route.role {
         return Err(Problem::forbidden(caller.role.token(), route.role.token()));
     }

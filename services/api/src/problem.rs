@@ -135,10 +135,6 @@ impl Problem {
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many", title, what.to_owned()).retry_after(seconds)
     }
 
-    pub(crate) fn not_yet(detail: &str) -> Self {
-        Problem::new(StatusCode::NOT_IMPLEMENTED, "not_yet", "Not there yet", detail)
-    }
-
     /// The reason is for the log only.
     pub(crate) fn internal(reason: &dyn std::fmt::Display) -> Self {
         tracing::error!(%reason, "a request failed by our own fault");

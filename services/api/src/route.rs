@@ -680,6 +680,14 @@ pub(crate) static ROUTES: &[Route] = &[
             run!(catalog::register),
         )
     },
+    route(
+        "DELETE",
+        "/v1/tools/{name}",
+        Admin,
+        One(200, &catalog::TOOL),
+        "Remove a tool that was registered by a request",
+        run!(catalog::remove),
+    ),
     post(
         "/v1/tools/{name}/accept",
         Admin,

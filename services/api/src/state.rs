@@ -2,6 +2,7 @@
 
 use crate::auth::Known;
 use crate::keyed::Keyed;
+use crate::pace::Pace;
 use crate::server::Catalog;
 use crate::stream::Feed;
 use instar_runtime::step::Tools;
@@ -20,6 +21,7 @@ pub(crate) struct Api {
     /// Keeps the tools of MCP servers among those of the catalog up to date.
     pub(crate) discovered: Discovered,
     pub(crate) keys: Known,
+    pub(crate) pace: Pace,
     /// Commands with the same Idempotency-Key go one after another.
     pub(crate) repeats: Keyed<(Arc<str>, String)>,
     /// So do messages for one agent: each writes its row.
@@ -33,12 +35,13 @@ pub(crate) struct Api {
 impl Api {
     pub(crate) fn new(context: Context, catalog: Catalog, vault: Option<Vault>) -> Api {
         let streams = Arc::new(Semaphore::new(context.config.api.streams_max as usize));
+        let pace = Pace::new(context.config.api.requests_per_second_max);
         let feed = Feed::new(context.hub.clone());
         let (keys, repeats, agents) = Default::default();
         let (tools, timeout) = (catalog.tools.clone(), context.config.worker.approval_timeout_ms);
         let steps = Tools::new(move |name, arguments| tools.chosen(name, arguments), timeout);
         let discovered = Discovered::new(context.hub.store().clone(), catalog.tools.clone());
-        Api { context, catalog, discovered, steps, keys, repeats, agents, streams, feed, vault }
+        Api { context, catalog, discovered, steps, keys, pace, repeats, agents, streams, feed, vault }
     }
 
     pub(crate) fn hub(&self) -> &Hub {

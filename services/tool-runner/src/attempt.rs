@@ -56,8 +56,8 @@ pub(crate) struct Made {
 pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> {
     let effect = Effect::parse(&attempt.call.effect).unwrap_or(Effect::AtMostOnce);
     let mut found = refusal(runner, &attempt.call);
-    if found.is_err() && !runner.servers.is_empty() {
-        // A server's definition may have been accepted this very moment.
+    if found.is_err() {
+        // It may have been registered, or a server's definition accepted, this very moment.
         runner.discovered.look().await;
         found = refusal(runner, &attempt.call);
     }

@@ -36,6 +36,8 @@ pub(crate) async fn handle(runner: &Runner, delivery: Delivery<WorkTool>) {
     let Some(flight) = runner.flights.take_off(id, turn) else { return acknowledge(delivery).await };
     if !runner.servers.is_empty() {
         runner.discovered.refresh().await;
+    } else if let Some(call) = &hint.call {
+        runner.discovered.refresh_for(std::slice::from_ref(&call.name)).await;
     }
     // Only for tools that do nothing but look, by their own definition: whatever else a hint says, it
     // may cause a look and no more.

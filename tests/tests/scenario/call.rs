@@ -21,6 +21,7 @@ pub(crate) static PLAIN: Group = Group {
         may_not_leave_its_sandbox,
         fails_and_the_model_is_told,
         says_how_far_it_is,
+        may_be_of_a_tool_that_was_registered_by_a_request,
     ],
 };
 
@@ -73,6 +74,26 @@ async fn is_approved_by_policy_and_by_a_person(world: World) -> Result<()> {
     let effects = world.fleet().tool.ledger().effects();
     let ours = effects.iter().filter(|effect| effect.name == "charge").count();
     ensure!(ours == 2, "{effects:?}");
+    Ok(())
+}
+
+/// Every process has the tool. That it points inside is found by whoever runs it, and by nobody before.
+async fn may_be_of_a_tool_that_was_registered_by_a_request(world: World) -> Result<()> {
+    world.script(calls_once("errand", json!({})));
+    let session = world.session().await?;
+    let tool = json!({"name": "errand", "kind": "http", "url": "http://127.0.0.1:9/errand", "side_effects": false});
+    world
+        .refused(&format!("/v1/sessions/{session}/agents"), world.described(json!({"tools": ["errand"]})), "no tool")
+        .await?;
+    ensure!(world.post("/v1/tools", tool).await?.status == 201);
+    let agent = world.agent(&session, json!({"tools": ["errand"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
+    ensure!(calls[0]["status"] == "error_result" && calls[0]["result"].to_string().contains("loopback"), "{calls:?}");
+    ensure!(world.request("DELETE", "/v1/tools/errand", None).await?.status == 200);
+    let path = format!("/v1/sessions/{session}/agents");
+    world.refused(&path, world.described(json!({"tools": ["errand"]})), "no tool").await?;
     Ok(())
 }
 

@@ -61,6 +61,8 @@ pub struct ApiConfig {
     pub request_timeout_ms: u64,
     /// Event streams open at once. Default 1 024.
     pub streams_max: u32,
+    /// Requests of one key per second and process, as many at once. Default 0: any number.
+    pub requests_per_second_max: u32,
 }
 
 /// `[auth]`
@@ -292,7 +294,8 @@ impl Default for NatsConfig {
 impl Default for ApiConfig {
     fn default() -> Self {
         let listen = (Ipv4Addr::LOCALHOST, 7700).into();
-        Self { listen, body_bytes_max: 1 << 20, request_timeout_ms: 30_000, streams_max: 1_024 }
+        let (body_bytes_max, request_timeout_ms, streams_max) = (1 << 20, 30_000, 1_024);
+        Self { listen, body_bytes_max, request_timeout_ms, streams_max, requests_per_second_max: 0 }
     }
 }
 

@@ -17,6 +17,7 @@ pub mod message;
 pub mod mission;
 pub mod plan;
 pub mod plan_turn;
+pub mod registered_tool;
 pub mod rune;
 pub mod seal;
 pub mod session;

@@ -147,14 +147,14 @@ fn what_servers_offer_replaces_what_they_offered_and_takes_nobody_elses_name() {
     let names = ["clock.now", "clock.taken", "clock_now"];
     // Made while the registry is asked: it must not be locked then.
     let refused = registry.set_discovered(
-        [1; 5],
+        [1; 7],
         names.into_iter().map(|name| {
             assert!(registry.get("nothing").is_none());
             offer(name)
         }),
     );
     assert_eq!(refused.len(), 2, "{refused:?}");
-    assert_eq!(registry.edition(), Some([1; 5]));
+    assert_eq!(registry.edition(), Some([1; 7]));
     let all = ["clock.*".to_owned()];
     assert_eq!(
         registry.allowed(&all).unwrap().iter().map(|t| t.name().to_owned()).collect::<Vec<_>>(),
@@ -165,12 +165,12 @@ fn what_servers_offer_replaces_what_they_offered_and_takes_nobody_elses_name() {
     assert!(registry.allowed(&["clock.anything".to_owned()]).is_err());
 
     let away = offer("clock.now").standing(Some("it is away".to_owned()));
-    registry.set_discovered([2; 5], [std::sync::Arc::new(away)]);
+    registry.set_discovered([2; 7], [std::sync::Arc::new(away)]);
     assert_eq!(registry.allowed(&all).unwrap().len(), 1, "what cannot be called is not offered");
     let unknown = registry.look_up("clock.now", &all).unwrap_err().to_string();
     assert!(unknown.starts_with("clock.now cannot be called now: it is away; you may call: clock.taken"), "{unknown}");
     let forged = Spec { mcp: None, ..Spec::new("clock.x", Kind::Mcp) };
     assert!(registry.register(forged, Origin::Operator).is_err());
-    registry.set_discovered([3; 5], []);
+    registry.set_discovered([3; 7], []);
     assert!(registry.get("clock.now").is_none() && registry.get("clock.taken").is_some());
 }

@@ -4,6 +4,8 @@ use crate::call::{Call, Reply};
 use crate::problem::Problem;
 use crate::shape::{Kind, Shape, Wrong, may, must};
 use axum::http::StatusCode;
+use chrono::{SubsecRound, Utc};
+use instar_store::entity::registered_tool;
 use instar_tools::{Origin, Refused, Spec, Tool};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -63,6 +65,7 @@ pub(crate) fn describe(spec: &Spec, parameters: Value, origin: Origin, hash: &st
 }
 
 pub(crate) async fn tools(call: Arc<Call>) -> Result<Reply, Problem> {
+    call.api.discovered.refresh().await;
     let own = call.api.catalog.tools.list();
     let mut data: Vec<Value> = own.iter().filter(|t| t.origin() != Origin::Server).map(|tool| show(tool)).collect();
     let (rows, servers) = (call.api.store().mcp_tools().await?, call.api.store().mcp_servers().await?);
@@ -88,17 +91,51 @@ fn misread(call: &Call) -> Option<Wrong> {
     (!wrong.is_empty()).then_some(wrong)
 }
 
-/// Known to this process only, which is enough where there is no other.
+/// Judged by what this process knows, then written for all: whoever is first has the name.
 pub(crate) async fn register(call: Arc<Call>) -> Result<Reply, Problem> {
-    if call.api.context.config.nats.url.is_some() {
-        return Err(Problem::not_yet("with several processes, tools are registered in their configuration"));
-    }
     let spec: Spec = call.read().map_err(|no| misread(&call).map_or(no, Problem::invalid))?;
-    match call.api.catalog.tools.register(spec, Origin::Api) {
-        Ok(tool) => Ok(Reply::Json { status: StatusCode::CREATED, body: show(&tool), kept: false }),
-        Err(Refused::Invalid { problems, .. }) => {
-            Err(Problem::invalid(problems.into_iter().map(|p| (format!("/{}", p.field), p.message)).collect()))
+    call.api.discovered.look().await;
+    let tool = call.api.catalog.tools.register(spec, Origin::Api).map_err(refused)?;
+    let at = Utc::now().trunc_subsecs(6);
+    let row = registered_tool::Model {
+        name: tool.name().to_owned(),
+        spec: json!(tool.spec()),
+        hash: tool.definition_hash().to_owned(),
+        registered_by: call.actor().id,
+        created_at: at,
+        version: at.timestamp_micros(),
+    };
+    let stands = call.api.store().register_tool(row).await;
+    if !stands.as_ref().is_ok_and(|row| row.hash == tool.definition_hash()) {
+        // What nobody else knows must not be known here.
+        call.api.catalog.tools.unregister(tool.name());
+        call.api.discovered.look().await;
+        stands?;
+        return Err(refused(Refused::Taken { name: tool.name().to_owned() }));
+    }
+    call.api.discovered.look().await;
+    Ok(Reply::Json { status: StatusCode::CREATED, body: show(&tool), kept: false })
+}
+
+/// Agents that were given it go on without it; a call of it that waits for approval ends with an error.
+pub(crate) async fn remove(call: Arc<Call>) -> Result<Reply, Problem> {
+    let name = call.part("name");
+    call.api.discovered.look().await;
+    let tool = call.api.catalog.tools.get(name).ok_or_else(|| Problem::absent("tool", name))?;
+    if tool.origin() != Origin::Api {
+        let detail = format!("{name} is of the configuration or of an MCP server: take it out there");
+        return Err(Problem::conflict("tool_refused", detail));
+    }
+    call.api.store().forget_tool(name).await?;
+    call.api.discovered.look().await;
+    Ok(Reply::ok(show(&tool)))
+}
+
+fn refused(refused: Refused) -> Problem {
+    match refused {
+        Refused::Invalid { problems, .. } => {
+            Problem::invalid(problems.into_iter().map(|p| (format!("/{}", p.field), p.message)).collect())
         }
-        Err(refused) => Err(Problem::conflict("tool_refused", refused.to_string())),
+        refused => Problem::conflict("tool_refused", refused.to_string()),
     }
 }

@@ -1,7 +1,7 @@
 //! Bad input: each gets a problem that names what is wrong, and nothing happens.
 
 use crate::kit::{Backend, House, key};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use instar_api::Role;
 use serde_json::json;
 
@@ -96,5 +96,22 @@ async fn a_request_that_takes_too_long_is_a_504() -> Result<()> {
     let body = reqwest::Body::wrap_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let request = house.request("POST", "/v1/sessions", &key(Role::Admin)).header("content-type", "application/json");
     house.send(request.body(body)).await?.refuses(504, "200 ms");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_key_that_asks_too_often_is_told_when_to_come_back() -> Result<()> {
+    let house = House::with(Backend::Sqlite, |config| config.api.requests_per_second_max = 2).await?;
+    let mut refused = None;
+    for _ in 0..20 {
+        let got = house.get("/v1/sessions").await?;
+        if got.status != 200 {
+            refused = Some(got);
+            break;
+        }
+    }
+    let refused = refused.context("nothing was refused")?;
+    assert_eq!(refused.headers["retry-after"], "1");
+    refused.refuses(429, "2 requests a second");
     Ok(())
 }

@@ -62,6 +62,12 @@ async fn machines_tools_models_and_health_are_there() -> Result<()> {
         .post("/v1/tools", json!({"name": "charge", "kind": "http", "url": "https://example.com/x"}))
         .await?
         .refuses(409, "another definition");
+    let other = house.twin().await?;
+    let seen = other.get("/v1/tools").await?.is(200);
+    assert!(seen["data"].as_array().unwrap().iter().any(|tool| tool["name"] == "charge"), "{seen}");
+    other.as_role(Role::Admin, "DELETE", "/v1/tools/echo", None).await?.refuses(409, "configuration");
+    assert_eq!(other.as_role(Role::Admin, "DELETE", "/v1/tools/charge", None).await?.is(200)["name"], "charge");
+    house.as_role(Role::Admin, "DELETE", "/v1/tools/charge", None).await?.refuses(404, "charge");
     house.post("/v1/tools", json!({"name": "sh", "kind": "command", "command": ["sh"]})).await?.refuses(422, "command");
     house.post("/v1/tools", json!({"name": "x", "kind": "http", "nope": 1})).await?.refuses(422, "nope");
     for path in ["/livez", "/readyz", "/metrics"] {

@@ -13,6 +13,13 @@ use serde_json::Value;
 pub(crate) enum Verb {
     /// List tools
     List,
+    /// Register a tool for every process: its definition as JSON, with the fields of [[tools]] in the configuration
+    Register {
+        #[arg(value_parser = json)]
+        definition: Value,
+    },
+    /// Remove a tool that was registered so
+    Remove { tool: String },
     /// List MCP servers, as each tool-runner sees them
     Servers,
     /// Accept the definitions that an MCP server offers now: of one tool, or of all below a server (clock.*)
@@ -101,6 +108,10 @@ impl Verb {
     pub(crate) async fn run(self, client: &Client, format: Format) -> Result<(), Failure> {
         match self {
             Verb::List => output::list(format, &client.tools(&Query::new()).await?.data, COLUMNS)?,
+            Verb::Register { definition } => {
+                output::list(format, &[client.register_tool(&definition).await?], COLUMNS)?
+            }
+            Verb::Remove { tool } => output::list(format, &[client.remove_tool(&tool).await?], COLUMNS)?,
             Verb::Servers => output::list(format, &client.mcp_servers().await?.data, SERVERS)?,
             Verb::Accept { tool, hash } => {
                 let accepted = match tool.strip_suffix(".*") {

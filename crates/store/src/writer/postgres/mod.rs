@@ -51,6 +51,7 @@ impl Engine {
         let options = options
             .options([
                 ("enable_seqscan", "off"),
+                ("enable_bitmapscan", "off"),
                 ("enable_hashjoin", "off"),
                 ("enable_mergejoin", "off"),
                 ("plan_cache_mode", "force_generic_plan"),
