@@ -45,7 +45,7 @@ pub use idempotency::Repeat;
 pub use installation::fresh_key;
 pub use lease::Lease;
 pub use log::PAGE_MAX;
-pub use mission::MissionRows;
+pub use mission::{AGENT_STOPPED, MissionRows};
 pub use scene::{Scene, TAKEN_MAX};
 pub use search::{EXCERPT_CHARS_MAX, Match, Place, SEARCHED_MAX};
 pub use state::State;
