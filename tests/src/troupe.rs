@@ -55,7 +55,7 @@ impl Troupe {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let models = Arc::new(Models::from_config(&[serde_json::from_value::<ModelConfig>(entry)?])?);
         let tools = Arc::new(instar_tool_runner::registry(&config)?);
-        let hub = Hub::new(stage.store.clone(), stage::bus(stage).await?);
+        let hub = Hub::new(stage.store.clone(), stage::bus(stage).await?).knowing(tools.clone());
         let context = Context { config: Arc::new(config), hub, drain: Drain::new() };
         instar_scheduler::start(context.clone()).await?;
         instar_agent_worker::start(context.clone(), models.clone(), tools.clone()).await?;

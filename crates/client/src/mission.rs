@@ -107,6 +107,11 @@ impl Client {
         self.delete(&["v1", "hops", id]).await
     }
 
+    /// How it is run from now on: its agent, its gates, what becomes of it when a hop fails.
+    pub async fn set_mission(&self, id: &str, changes: &Value) -> Result<Mission, ClientError> {
+        self.patch(&["v1", "missions", id], changes).await
+    }
+
     /// What the agent wanted to know.
     pub async fn answer_mission(&self, id: &str, content: &str) -> Result<Mission, ClientError> {
         self.post(&["v1", "missions", id, "answer"], &json!({"content": content})).await

@@ -28,6 +28,10 @@ impl Discovered {
         Discovered { store, tools, read_at: Arc::default() }
     }
 
+    pub fn registry(&self) -> &Registry {
+        &self.tools
+    }
+
     /// Reads what changed, if one of these names may be such a tool.
     pub async fn refresh_for(&self, names: &[String]) {
         let ours = |name: &String| self.tools.get(name).is_some_and(|tool| tool.origin() == Origin::Operator);

@@ -2,6 +2,7 @@
 //! was.
 
 use crate::snapshot::{Snapshot, asset_ids, is_by_plan};
+use instar_core::cascade::Reach;
 use instar_core::decide::{HopPhase, fix_hop};
 use instar_core::id::{Entity, Kind};
 use instar_core::machine::{By, Move, Refusal};
@@ -177,10 +178,18 @@ fn no_place(
 
 fn has_live_steps(snapshot: &Snapshot, hop: Entity) -> Result<(), String> {
     let rows = &snapshot.missions;
-    if let Some(failed) = rows.steps_of(hop.id).find(|step| step.status == "FAILED") {
+    let superseded = |step: &tool_step::Model| {
+        let relation = (Reach::SupersededStepsOfHop, hop, Entity::new(Kind::ToolStep, step.id));
+        snapshot.relations.contains(&relation)
+    };
+    if let Some(failed) = rows.steps_of(hop.id).find(|step| step.status == "FAILED" && !superseded(step)) {
         return Err(format!("step {} is FAILED: fix or cancel it first", failed.name));
     }
-    if rows.steps_of(hop.id).any(is_live) { Ok(()) } else { Err("it has no steps: propose at least one".into()) }
+    if rows.steps_of(hop.id).any(|step| is_live(step) && !superseded(step)) {
+        Ok(())
+    } else {
+        Err("it has no steps: propose at least one".into())
+    }
 }
 
 fn unready_step(snapshot: &Snapshot, hop: &hop::Model, advice: &str) -> Option<String> {

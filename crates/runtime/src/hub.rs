@@ -4,6 +4,7 @@
 //! bus was away) trails in the database until [`Hub::republish`] repeats it.
 
 use crate::asset::Keeping;
+use crate::discovered::Discovered;
 use crate::live::Live;
 use crate::plan::{Planning, Policy};
 use crate::publisher::Publisher;
@@ -14,6 +15,8 @@ use instar_archive::Archive;
 use instar_bus::Bus;
 use instar_core::id::SessionId;
 use instar_store::{Answer, Commit, PAGE_MAX, Store, StoreError};
+use instar_tools::Registry;
+use std::sync::Arc;
 
 #[derive(Clone)]
 pub struct Hub {
@@ -25,6 +28,7 @@ pub struct Hub {
     archive: Option<Archive>,
     keeping: Keeping,
     planning: Planning,
+    tools: Option<Discovered>,
 }
 
 impl Hub {
@@ -43,7 +47,7 @@ impl Hub {
         let publisher = Publisher::start(bus.clone());
         let live = Live::watch(store.clone());
         let (seal, keeping, planning) = (SealKey::new(key), Keeping::default(), Planning::default());
-        Hub { store, bus, publisher, live, seal, archive: None, keeping, planning }
+        Hub { store, bus, publisher, live, seal, archive: None, keeping, planning, tools: None }
     }
 
     /// Where logs of sessions that have ended are kept.
@@ -56,6 +60,20 @@ impl Hub {
     pub fn planning_by(mut self, policy: Policy) -> Hub {
         self.planning = Planning::new(policy);
         self
+    }
+
+    /// The tools that steps of missions are held against.
+    pub fn knowing(mut self, tools: Arc<Registry>) -> Hub {
+        self.tools = Some(Discovered::new(self.store.clone(), tools));
+        self
+    }
+
+    /// The tools there are, with what MCP servers offer now if one of these names may mean that. `None` where nobody
+    /// has said what there is.
+    pub(crate) async fn tools_for(&self, names: &[String]) -> Option<&Registry> {
+        let known = self.tools.as_ref()?;
+        known.refresh_for(names).await;
+        Some(known.registry())
     }
 
     pub(crate) fn planning(&self) -> &Planning {

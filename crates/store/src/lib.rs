@@ -47,7 +47,7 @@ pub use installation::fresh_key;
 pub use lease::Lease;
 pub use log::PAGE_MAX;
 pub use mcp::Edition;
-pub use mission::MissionRows;
+pub use mission::{AGENT_STOPPED, MissionRows};
 pub use scene::{Scene, TAKEN_MAX};
 pub use search::{EXCERPT_CHARS_MAX, Match, Place, SEARCHED_MAX};
 pub use state::State;

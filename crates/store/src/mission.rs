@@ -9,6 +9,9 @@ use instar_core::id::{AgentId, AssetId, HopId, MissionId, SessionId, StepId};
 use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Statement, Value};
 use uuid::Uuid;
 
+/// Why a person should look at a mission: its agent takes no work until somebody starts it.
+pub const AGENT_STOPPED: &str = "agent_stopped";
+
 /// What belongs to some missions: the hops that can still move, their steps, all assets and the calls under way.
 #[derive(Clone, Debug, Default)]
 pub struct MissionRows {
@@ -72,7 +75,8 @@ impl Store {
     }
 
     /// Missions that can go on by themselves and were not written since `before`: a gate that opens by policy, an
-    /// agent that is free to be asked or gone, after `from` in the order of ids.
+    /// agent that is free to be asked, or gone, or that takes no work and nobody was told, or does again; after `from`
+    /// in the order of ids.
     pub async fn idle_missions(
         &self,
         before: DateTime<Utc>,
@@ -82,11 +86,13 @@ impl Store {
         let sql = "SELECT m.id FROM missions m JOIN sessions s ON s.id = m.session_id \
                    LEFT JOIN agents a ON a.id = m.agent_id \
                    WHERE m.awaits IN ('agent', 'policy') AND s.status = 'active' AND m.updated_at < $1 AND m.id > $2 \
-                   AND (m.awaits = 'policy' OR a.lifecycle IN ('terminated', 'failed') OR (a.lifecycle = 'idle' \
+                   AND (m.awaits = 'policy' OR a.lifecycle IN ('terminated', 'failed') \
+                   OR (a.drive IN ('stopped', 'errored')) <> (COALESCE(m.attention ->> 'reason', '') = $3) \
+                   OR (a.lifecycle = 'idle' \
                    AND a.drive IN ('idle', 'running') AND NOT EXISTS (SELECT 1 FROM turns t \
                    WHERE t.session_id = a.session_id AND t.agent_id = a.id AND t.ended_at IS NULL))) \
-                   ORDER BY m.id LIMIT $3";
-        self.mission_ids(sql, vec![before.into(), from.into(), (limit as i64).into()]).await
+                   ORDER BY m.id LIMIT $4";
+        self.mission_ids(sql, vec![before.into(), from.into(), AGENT_STOPPED.into(), (limit as i64).into()]).await
     }
 
     /// Missions at a gate that nobody has opened in time.

@@ -161,6 +161,15 @@ impl Registry {
         self.get(name).filter(|tool| tool.spec().enabled && tool.spec().kind != Kind::Native)
     }
 
+    /// Those of an agent's list that a step may run, in order of name; also ones that cannot be called now.
+    pub fn for_steps_of(&self, names: &[String]) -> Vec<Arc<Tool>> {
+        let (patterns, tools) = (patterns(names).0, self.read());
+        let meant = |name: &&String| patterns.iter().any(|pattern| pattern.matches(name));
+        let meant: Vec<String> = tools.keys().filter(meant).cloned().collect();
+        drop(tools);
+        meant.iter().filter_map(|name| self.for_step(name)).collect()
+    }
+
     /// What a step's call takes from its tool.
     pub fn chosen(&self, name: &str, arguments: &Value) -> Option<Chosen> {
         let tool = self.for_step(name)?;

@@ -388,6 +388,15 @@ pub(crate) static ROUTES: &[Route] = &[
         asks("agent", "Only those of this agent"),
     ]),
     get("/v1/missions/{id}", One(200, &mission::MISSION), "A mission", run!(mission::get)),
+    route(
+        "PATCH",
+        "/v1/missions/{id}",
+        Approver,
+        One(200, &mission::MISSION),
+        "Change its agent, its gates or what becomes of it when a hop fails",
+        run!(mission::patch),
+    )
+    .taking(&mission::SET_TERMS),
     post(
         "/v1/missions/{id}/approve",
         Approver,

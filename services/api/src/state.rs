@@ -33,7 +33,8 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    pub(crate) fn new(context: Context, catalog: Catalog, vault: Option<Vault>) -> Api {
+    pub(crate) fn new(mut context: Context, catalog: Catalog, vault: Option<Vault>) -> Api {
+        context.hub = context.hub.knowing(catalog.tools.clone());
         let streams = Arc::new(Semaphore::new(context.config.api.streams_max as usize));
         let pace = Pace::new(context.config.api.requests_per_second_max);
         let feed = Feed::new(context.hub.clone());

@@ -87,7 +87,7 @@ impl Arguments {
             Store::migrate(url.expose()).await.context("the database's schema")?;
         }
         let context = Context::open(Role::Dev, config.clone(), drain.clone()).await?;
-        service::start_scheduler(&context).await?;
+        service::start_scheduler(&context, catalog).await?;
         service::start_worker(&context, catalog).await?;
         service::start_runner(&context, catalog).await?;
         // Last: who is answered finds everybody at work.

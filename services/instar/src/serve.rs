@@ -66,7 +66,7 @@ impl Arguments {
                 format!("ready {role} http://{address}")
             }
             Service::Scheduler => {
-                service::start_scheduler(&context).await?;
+                service::start_scheduler(&context, catalog).await?;
                 format!("ready {role}")
             }
             Service::AgentWorker => {

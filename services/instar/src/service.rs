@@ -22,8 +22,9 @@ pub(crate) async fn start_api(context: &Context, catalog: &Catalog, key: Option<
     Ok(instar_api::serve(context.clone(), catalog).await?.address)
 }
 
-pub(crate) async fn start_scheduler(context: &Context) -> Result<()> {
-    instar_scheduler::start(context.clone()).await
+pub(crate) async fn start_scheduler(context: &Context, catalog: &Catalog) -> Result<()> {
+    let hub = context.hub.clone().knowing(catalog.tools.clone());
+    instar_scheduler::start(Context { hub, ..context.clone() }).await
 }
 
 pub(crate) async fn start_worker(context: &Context, catalog: &Catalog) -> Result<()> {

@@ -83,7 +83,7 @@ pub(crate) async fn start(context: Context, tools: Arc<Registry>) -> anyhow::Res
 }
 
 async fn register(context: &Context, means: &Means) -> anyhow::Result<Registered> {
-    let (id, hub) = (WorkerId::from(uuid::Uuid::now_v7()), context.hub.clone());
+    let (id, hub) = (WorkerId::from(uuid::Uuid::now_v7()), context.hub.clone().knowing(means.tools.clone()));
     let concurrency = context.config.runner.concurrency as usize;
     let pull = Pull { ack_wait: ACK_WAIT, prefetch: concurrency.clamp(1, 64), ..Pull::default() };
     let info = serde_json::json!({"pid": std::process::id()});

@@ -1,6 +1,6 @@
 //! Hops: carried out by plans, steered by hand, failed in every phase; and missions that lose whoever works on them.
 
-use crate::mission::{TOOLS, asked, crew, diligent, hop_is, proposed, steps_with};
+use crate::mission::{TOOLS, asked, crew, crew_with, diligent, hop_is, proposed, steps_with};
 use crate::plan::{Lines, blocked, done, slowly, task};
 use crate::world::{World, text};
 use crate::{Group, scenarios};
@@ -124,7 +124,7 @@ async fn is_edited_paused_and_stopped(world: World) -> Result<()> {
         Some(prompt) if prompt.contains("Propose its steps") => steps_with(&prompt, "dig"),
         _ => diligent(request),
     });
-    let (session, agent) = crew(&world).await?;
+    let (session, agent) = crew_with(&world, &["dig"]).await?;
     let gates = json!({"gates": {"mission": "auto", "plan": "auto"}});
     let mission = proposed(&world, &session, &agent, gates).await?;
     let hop = hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
@@ -155,7 +155,7 @@ fn stumbling(request: &Request) -> Reply {
 
 async fn fails_is_retried_cancelled_and_removed(world: World) -> Result<()> {
     world.script(stumbling);
-    let (session, agent) = crew(&world).await?;
+    let (session, agent) = crew_with(&world, &["stumble"]).await?;
     let terms = json!({"gates": {"mission": "auto", "plan": "auto", "impl": "auto", "execute": "auto"}});
     let mission = proposed(&world, &session, &agent, terms).await?;
     let hop = text(&hop_is(&world, &mission, "FAILED").await?, "id")?;
@@ -187,7 +187,7 @@ async fn fails_is_retried_cancelled_and_removed(world: World) -> Result<()> {
 /// M9, and M10: its attempts are used up when nobody finds other steps either. M13 ends it.
 async fn is_given_up_with_its_mission(world: World) -> Result<()> {
     world.script(stumbling);
-    let (session, agent) = crew(&world).await?;
+    let (session, agent) = crew_with(&world, &["stumble"]).await?;
     let terms = json!({"gates": {"mission": "auto", "plan": "auto", "impl": "auto", "execute": "auto"},
         "on_hop_failure": "fail", "hop_attempts_max": 1});
     let mission = proposed(&world, &session, &agent, terms).await?;

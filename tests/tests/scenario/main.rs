@@ -18,6 +18,7 @@ mod mission;
 mod plan;
 mod session;
 mod step;
+mod terms;
 mod turn;
 mod waiting;
 mod world;
@@ -84,6 +85,7 @@ const GROUPS: &[&Group] = &[
     &account::MORTAL,
     &step::PLAIN,
     &step::MORTAL,
+    &terms::PLAIN,
     &budget::PLAIN,
     &budget::CROWD,
     &budget::MORTAL,

@@ -88,7 +88,13 @@ pub(crate) async fn proposed(world: &World, session: &str, agent: &str, more: Va
 
 /// A session with an agent that has the tools of missions.
 pub(crate) async fn crew(world: &World) -> Result<(String, String)> {
-    let root = world.described(json!({"tools": TOOLS}));
+    crew_with(world, &[]).await
+}
+
+/// The same, and it may use these tools as well.
+pub(crate) async fn crew_with(world: &World, tools: &[&str]) -> Result<(String, String)> {
+    let tools = [&TOOLS[..], tools].concat();
+    let root = world.described(json!({"tools": tools}));
     let session = world.act("/v1/sessions", json!({"name": world.name, "root_agent": root})).await?;
     Ok((text(&session, "id")?, text(&session, "root_agent_id")?))
 }
@@ -318,7 +324,7 @@ fn navigator() -> impl Fn(&Request) -> Reply + Send + Sync {
 
 async fn is_walked_through_by_hand(world: World) -> Result<()> {
     world.script(navigator());
-    let (session, agent) = crew(&world).await?;
+    let (session, agent) = crew_with(&world, &["stumble"]).await?;
     let chart = r#"{"name": "chart", "type": "string", "ttl_ms": 300}"#;
     let map = r#"{"name": "map", "type": "string"}"#;
     let new = ["mission", "create", &session, "--name", "walk", "--goal", "a map", "--output-asset", map];
@@ -386,7 +392,7 @@ async fn is_stopped_failed_and_retried(world: World) -> Result<()> {
         Some(prompt) if prompt.contains("Propose its steps") => steps_with(&prompt, "stumble"),
         _ => diligent(request),
     });
-    let (session, agent) = crew(&world).await?;
+    let (session, agent) = crew_with(&world, &["stumble"]).await?;
     let terms = json!({"gates": {"mission": "auto", "plan": "auto", "impl": "auto"}, "on_hop_failure": "fail",
         "hop_attempts_max": 1});
     let mission = proposed(&world, &session, &agent, terms).await?;

@@ -162,10 +162,6 @@ impl Walk {
     }
 
     async fn implement(&mut self, rows: &Missions, hop: &instar_store::entity::hop::Model) -> Result<()> {
-        for step in mission::superseded(rows, hop.id) {
-            let act = Act::new(self.session, step, &machine::tool_step::TABLE, "cancel_step", actor(By::System));
-            self.carry_out(act).await?;
-        }
         let next = self.hub.store().next_step_number(HopId::from(hop.id)).await?;
         let output = json!({"output": {"type": "asset_field", "state_asset_id": hop.outputs[0]}});
         let mut forms: Vec<StepForm> = Vec::new();
@@ -175,7 +171,7 @@ impl Walk {
                 forms.push(serde_json::from_value(json!({"tool_id": "echo", "result_mapping": results}))?);
             }
         }
-        self.carry_out(mission::hop_impl(hop, &forms, next, actor(By::Agent)).0).await
+        self.carry_out(mission::hop_impl(rows, hop, &forms, next, actor(By::Agent)).0).await
     }
 
     /// Brings a call for the step that a command may start.

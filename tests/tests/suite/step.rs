@@ -10,8 +10,9 @@ use instar_core::machine;
 use instar_core::rune::Actor;
 use instar_runtime::asset::{Keeping, made_from};
 use instar_runtime::config::Config;
-use instar_runtime::{Act, Hub, Row};
-use instar_store::entity::asset_version;
+use instar_runtime::mission::{self as mission_flow, StepForm};
+use instar_runtime::{Act, ActError, Done, Hub, Missions, Row};
+use instar_store::entity::{asset_version, mission};
 use instar_testkit::model::Script;
 use instar_testkit::wait;
 use instar_tests::cast::{self, fresh, person};
@@ -138,15 +139,87 @@ async fn what_must_not_be_repeated_fails_at_once(stage: Stage) -> Result<()> {
     v.is_sound().await
 }
 
-async fn a_tool_that_is_gone_fails_the_mission(stage: Stage) -> Result<()> {
-    let (_troupe, v) = ready(&stage, plainly, &[("gone", json!({}), json!({"output": "output"}))]).await?;
+fn one_step() -> [Plan; 1] {
+    [("echo", json!({"text": "input"}), json!({"output": "output"}))]
+}
+
+async fn a_tool_that_is_gone_takes_the_approval_back(stage: Stage) -> Result<()> {
+    let (troupe, v) = ready(&stage, plainly, &one_step()).await?;
+    v.provide(v.input, json!("x")).await?;
+    let system = Actor::system("test");
+    let found = v.hub.inspect_hop(v.hop, None, &system).await?;
+    ensure!(found.wrong.is_empty() && found.runes.is_empty(), "{found:?}");
+    troupe.tools.unregister("echo");
+    let stale = v.hub.inspect_hop(v.hop, Some(99), &system).await?;
+    ensure!(stale.wrong.is_empty(), "whoever has seen something else is refused for that: {stale:?}");
+    let found = v.hub.inspect_hop(v.hop, None, &system).await?;
+    ensure!(found.wrong.len() == 1 && found.wrong[0].contains("no tool \"echo\""), "{found:?}");
+    let told: Vec<&str> = found.runes.iter().map(|rune| rune.kind.as_str()).collect();
+    assert_eq!(told, ["hop.impl_invalid", "step.config_reopened"]);
+    let hop = v.hop_is(&["HOP_IMPL_STARTED"]).await?;
+    ensure!(hop.repairs == 1 && hop.error.unwrap_or_default().to_string().contains("echo"));
+    let step = v.step(0).await?;
+    assert_eq!(step.status, "READY_TO_CONFIGURE");
+    ensure!(step.validation_errors.unwrap_or_default().to_string().contains("echo"));
+    ensure!(v.calls(0).await?.is_empty(), "nothing ran");
+    v.is_sound().await
+}
+
+async fn a_gate_by_policy_stays_closed_to_a_tool_that_is_gone(stage: Stage) -> Result<()> {
+    let troupe = Troupe::start(&stage, Script::default(), Config::default()).await?;
+    let session = cast::session(&stage.store).await?;
+    let auto = |row: &mut mission::Model| row.gates = json!({"execute": "auto"});
+    // It has no input yet, so that nothing can run before the tool is gone.
+    let v = Voyage::within(&troupe.context.hub, session, auto, plainly, &one_step()).await?;
+    troupe.tools.unregister("echo");
+    v.hop_is(&["HOP_IMPL_STARTED"]).await?;
+    let mission = v.hub.store().mission(v.mission).await?.context("mission")?;
+    assert_eq!(mission.status, "IN_PROGRESS");
+    v.is_sound().await
+}
+
+async fn a_tool_that_goes_while_its_hop_runs_fails_the_hop(stage: Stage) -> Result<()> {
+    let steps = [("sleep", json!({"ms": 1_500}), json!({})), ("echo", json!({}), json!({"output": "output"}))];
+    let (troupe, v) = ready(&stage, plainly, &steps).await?;
     v.provide(v.input, json!("x")).await?;
     v.execute().await?;
+    v.step_is(0, |step| step.status == "EXECUTING").await?;
+    troupe.tools.unregister("echo");
     v.hop_is(&["FAILED"]).await?;
-    let why = v.step(0).await?.error.unwrap_or_default().to_string();
+    let why = v.step(1).await?.error.unwrap_or_default().to_string();
     ensure!(why.contains("there is no tool"), "{why}");
-    let call = &v.calls(0).await?[0];
+    let call = &v.calls(1).await?[0];
     assert_eq!((call.status.as_str(), call.result_status.as_deref()), ("error_result", Some("error")));
+    v.is_sound().await
+}
+
+async fn new_steps_take_the_place_of_old_ones_in_one_commit(stage: Stage) -> Result<()> {
+    let (_troupe, v) = ready(&stage, plainly, &chain()).await?;
+    v.act(v.on_hop("request_hop_changes", person())).await?;
+    let form: StepForm = serde_json::from_value(json!({"tool_id": "echo"}))?;
+    let again = || async {
+        let rows = Missions::of(v.hub.store().mission_rows(v.mission, None).await?);
+        let hop = v.hub.store().hop(v.hop).await?.context("hop")?;
+        anyhow::Ok(mission_flow::hop_impl(&rows, &hop, std::slice::from_ref(&form), 3, agent()).0)
+    };
+    // Something moves between the look and the proposal: it does not land, and the old steps are as they were.
+    let late = again().await?;
+    v.provide(v.input, json!("x")).await?;
+    ensure!(matches!(late.carry_out(&v.hub).await, Err(ActError::Contended)));
+    for at in [0, 1] {
+        assert_eq!(v.step(at).await?.status, "READY_TO_CONFIGURE");
+    }
+    let Done::Moved { runes } = again().await?.carry_out(&v.hub).await? else { anyhow::bail!("nothing moved") };
+    let told: Vec<&str> = runes.iter().map(|rune| rune.kind.as_str()).collect();
+    let cancelled = told.iter().filter(|kind| **kind == "step.cancelled").count();
+    ensure!(
+        told.first() == Some(&"hop.impl_proposed") && cancelled == 2 && told.contains(&"step.configured"),
+        "{told:?}"
+    );
+    for at in [0, 1] {
+        assert_eq!(v.step(at).await?.status, "CANCELLED");
+    }
+    v.hop_is(&["HOP_IMPL_PROPOSED"]).await?;
     v.is_sound().await
 }
 
@@ -316,7 +389,10 @@ on_both! {
     a_hop_reads_what_was_there_when_it_began;
     what_only_looks_is_tried_again_after_a_pause;
     what_must_not_be_repeated_fails_at_once;
-    a_tool_that_is_gone_fails_the_mission;
+    a_tool_that_is_gone_takes_the_approval_back;
+    a_gate_by_policy_stays_closed_to_a_tool_that_is_gone;
+    a_tool_that_goes_while_its_hop_runs_fails_the_hop;
+    new_steps_take_the_place_of_old_ones_in_one_commit;
     a_tool_that_always_asks_asks_for_a_step_as_well;
     a_denied_call_fails_its_step;
     a_stopped_hop_stops_its_call_and_leaves_its_outputs_open;

@@ -108,6 +108,7 @@ pub static LIST: &[Cascade] = &[
     after("H7", EditedAssetsOfHop, "edit_asset"),
     after("H4", AssetsOfHop, "accept_asset"),
     after("H5 H6", AssetsOfHop, "reject_asset"),
+    after("H12", SupersededStepsOfHop, "cancel_step"),
     after("H12", NewStepsOfHop, "create_step"),
     after("H17", EditedStepsOfHop, "validation_failed"),
     after("H17", EditedStepsOfHop, "complete_configuration"),

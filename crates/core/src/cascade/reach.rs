@@ -97,6 +97,8 @@ reaches! {
         EditedStepsOfHop
         /// Whose input, tool or resource was lost.
         BrokenStepsOfHop
+        /// Whose place this proposal's steps take.
+        SupersededStepsOfHop
         /// The first that is neither COMPLETED nor CANCELLED, of a hop or of a step's hop.
         NextStep
     }

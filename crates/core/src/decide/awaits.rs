@@ -33,6 +33,14 @@ pub struct Gates {
     pub retry: GatePolicy,
 }
 
+impl Gates {
+    /// Each by the name that it has outside.
+    pub const fn named(self) -> [(&'static str, GatePolicy); 5] {
+        let Gates { mission, plan, implementation, execute, retry } = self;
+        [("mission", mission), ("plan", plan), ("impl", implementation), ("execute", execute), ("retry", retry)]
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Awaits {

@@ -26,6 +26,15 @@ pub enum OnHopFailure {
     Fail,
 }
 
+impl OnHopFailure {
+    pub const fn token(self) -> &'static str {
+        match self {
+            OnHopFailure::Attention => "attention",
+            OnHopFailure::Fail => "fail",
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct FailedHop {
     pub phase: HopPhase,

@@ -49,7 +49,9 @@ pub fn sample(token: &str) -> Option<&'static str> {
         "mission.changes_requested" | "hop.plan_rejected" | "hop.impl_rejected" | "plan.rejected" => {
             r#"{"feedback":"sample"}"#
         }
-        "mission.revised" | "hop.plan_revised" | "hop.impl_revised" | "asset.revised" => r#"{"revision":2}"#,
+        "mission.revised" | "mission.terms_changed" | "hop.plan_revised" | "hop.impl_revised" | "asset.revised" => {
+            r#"{"revision":2}"#
+        }
         "mission.reset" => concat!(r#"{"new_mission_id":""#, id!("mis"), r#""}"#),
         "hop.plan_started" => concat!(r#"{"mission_id":""#, id!("mis"), r#"","sequence_order":1}"#),
         "hop.plan_proposed" => concat!(r#"{"mission_id":""#, id!("mis"), r#"","name":"sample"}"#),

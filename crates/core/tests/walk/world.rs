@@ -274,6 +274,8 @@ impl View for World {
             StepsOfHop => own(Kind::ToolStep),
             NewStepsOfHop => self.newcomers(of, Kind::ToolStep, &[80, 50, 30], 7),
             EditedStepsOfHop | BrokenStepsOfHop => some(own(Kind::ToolStep), 8),
+            SupersededStepsOfHop if self.related(of, NewStepsOfHop).is_empty() => vec![],
+            SupersededStepsOfHop => own(Kind::ToolStep),
             AssetsOfMission | OutputsOfMission => own(Kind::Asset),
             NewAssetsOfMission => self.newcomers(of, Kind::Asset, &[100, 40], 9),
             DroppedAssetsOfMission | EditedAssetsOfMission => some(own(Kind::Asset), 10),

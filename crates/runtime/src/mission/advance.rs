@@ -2,6 +2,7 @@
 //!
 //! By the rows alone, so that whoever looks does the same: right after a command, or from a sweep if nobody did.
 
+use super::agent::Hand;
 use super::ask::{self, Task};
 use super::propose;
 use crate::act::{Act, ActError, Done};
@@ -14,15 +15,12 @@ use instar_core::rune::payload::MissionAttention;
 use instar_core::rune::{Actor, Draft, Rune};
 use instar_store::entity::{agent, hop, mission, session};
 use instar_store::{Answer, Change, Commit};
-use instar_tools::Native;
 use serde_json::json;
 
 /// How often an agent is asked for the same thing before that counts as failed.
 const ASKED_MAX: i64 = 3;
 /// How many things in a row a mission does by itself before others get their turn.
 const STEPS_MAX: usize = 8;
-/// Agents among whom another one is looked for when a mission has lost its own.
-const LIVING_MAX: u64 = 500;
 /// Whose decision an open gate is.
 const POLICY: &str = "policy";
 
@@ -53,7 +51,7 @@ impl Hub {
         let hop = rows.current_hop(&mission).cloned();
         match standing.awaits() {
             Awaits::Policy => match (standing.gate(), hop) {
-                (Some((gate, _)), hop) => self.open_gate(&mission, hop.as_ref(), gate).await,
+                (Some((gate, _)), hop) => self.open_gate(&mission, hop.as_ref(), gate, actor).await,
                 (None, Some(hop)) => self.entrust(&hop, actor).await,
                 (None, None) => Ok(Vec::new()),
             },
@@ -67,6 +65,7 @@ impl Hub {
         mission: &mission::Model,
         hop: Option<&hop::Model>,
         gate: &str,
+        asker: &Actor,
     ) -> Result<Vec<Rune>, ActError> {
         let (session, actor) = (SessionId::from(mission.session_id), Actor::new(By::Policy, POLICY));
         let (version, id) = (mission.version, mission.id);
@@ -76,6 +75,12 @@ impl Hub {
                 Act::new(session, id, &mission_machine::TABLE, "approve_mission", actor)
             }
             (gate, Some(hop)) => {
+                if matches!(gate, "impl" | "execute") {
+                    let found = self.inspect_hop(HopId::from(hop.id), None, asker).await?;
+                    if !found.wrong.is_empty() {
+                        return Ok(found.runes);
+                    }
+                }
                 let event = match gate {
                     "plan" => "approve_hop_plan",
                     "impl" => "approve_hop_impl",
@@ -117,14 +122,23 @@ impl Hub {
         let Some(session) = session.filter(|session| session.status == "active") else { return Ok(Vec::new()) };
         let found = store.addressee(AgentId::from(agent)).await?;
         let agent = match found {
-            Some(found) if is_gone(&found.agent) => return self.replace_agent(mission, hop, task, actor).await,
-            Some(found) if !found.busy && is_free(&found.agent) => found.agent,
-            _ => return Ok(Vec::new()),
+            Some(found) => match Hand::of(mission, &found.agent) {
+                Hand::Gone => return self.replace_agent(mission, hop, task, actor).await,
+                Hand::Held => return self.call_for_agent(mission, &found.agent, actor).await,
+                Hand::Back => return self.call_off(mission, &found.agent, actor).await,
+                Hand::Free if !found.busy => found.agent,
+                Hand::Free | Hand::Away => return Ok(Vec::new()),
+            },
+            None => return Ok(Vec::new()),
         };
         if let (Task::Resolve, Some(hop)) = (task, hop)
-            && !agent.tools().iter().any(|name| Native::named(name).is_none())
+            && !self.has_step_tools(&agent).await
         {
-            let why = format!("no usable tool: agent {} has none that a step could run", agent.name);
+            let why = format!(
+                "no usable tool: of the tools that agent {} may use none is there that a step could run; give it some, \
+                 then fix the hop",
+                agent.name
+            );
             return self.unresolved(hop, &why, actor).await;
         }
         if mission.asked >= ASKED_MAX {
@@ -207,75 +221,12 @@ impl Hub {
 
     /// Nothing is there that the steps of a hop could be made of, or nobody who could make them. People give an agent
     /// the tools, or the hop another plan.
-    async fn unresolved(&self, hop: &hop::Model, why: &str, actor: &Actor) -> Result<Vec<Rune>, ActError> {
+    pub(super) async fn unresolved(&self, hop: &hop::Model, why: &str, actor: &Actor) -> Result<Vec<Rune>, ActError> {
         let (session, id) = (SessionId::from(hop.session_id), HopId::from(hop.id));
         let act = Act::new(session, id, &hop_machine::TABLE, "tool_resolution_failed", actor.clone());
         let mut act = act.reason(why).while_session("active");
         act.said.class = Some(FailureClass::Recoverable);
         runes(act.carry_out(self).await)
-    }
-
-    /// A mission's agent has ended. Another one that has the tools goes on in its place; where there is none a person
-    /// has to act; where nobody lives at all nobody can.
-    async fn replace_agent(
-        &self,
-        mission: &mission::Model,
-        hop: Option<&hop::Model>,
-        task: Task,
-        actor: &Actor,
-    ) -> Result<Vec<Rune>, ActError> {
-        let (id, session) = (MissionId::from(mission.id), SessionId::from(mission.session_id));
-        let living = self.store().living_agents(session, LIVING_MAX).await?;
-        if living.is_empty() {
-            let why = "its agent has ended, and nobody is left in the session who could go on with it";
-            let act = Act::new(session, id, &mission_machine::TABLE, "system_error", actor.clone());
-            return runes(act.reason(why).while_session("active").carry_out(self).await);
-        }
-        let held = |agent: &agent::Model, tool: &str| agent.tools().iter().any(|name| name == tool);
-        let works = |agent: &&agent::Model| super::TOOLS.iter().all(|tool| held(agent, tool));
-        match (living.iter().find(works), task, hop) {
-            (Some(next), ..) => {
-                let mut commit = Commit::new(session, actor.clone());
-                commit.change(
-                    Change::entity(&mission::TABLE, id)
-                        .version(mission.version)
-                        .set(mission::Column::AgentId, next.id)
-                        .set(mission::Column::Asked, 0i64),
-                );
-                let error = json!({"agent_id": AgentId::from(next.id)});
-                let told = MissionAttention { reason: "agent_replaced".into(), hop_id: None, error };
-                commit.rune(Draft::new(id, &told)?);
-                match self.commit(commit).await? {
-                    Answer::Moved(landed) => Ok(landed.runes),
-                    Answer::Found(_) | Answer::Absent { .. } => Err(ActError::Contended),
-                }
-            }
-            (None, Task::Resolve, Some(hop)) => {
-                let why = "its agent has ended, and no other one of the session can choose tools for it";
-                self.unresolved(hop, why, actor).await
-            }
-            (None, ..) => self.lose_agent(mission, actor).await,
-        }
-    }
-
-    /// Nobody is there who could be asked: from now on a person has to act.
-    async fn lose_agent(&self, mission: &mission::Model, actor: &Actor) -> Result<Vec<Rune>, ActError> {
-        let (id, session) = (MissionId::from(mission.id), SessionId::from(mission.session_id));
-        let mut commit = Commit::new(session, actor.clone());
-        let at = commit.at();
-        commit.change(
-            Change::entity(&mission::TABLE, id)
-                .version(mission.version)
-                .set(mission::Column::AgentId, None::<uuid::Uuid>)
-                .set(mission::Column::Awaits, Awaits::Person.token())
-                .set(mission::Column::Attention, json!({"reason": "agent_gone", "at": at})),
-        );
-        let told = MissionAttention { reason: "agent_gone".into(), hop_id: None, error: json!(null) };
-        commit.rune(Draft::new(id, &told)?);
-        match self.commit(commit).await? {
-            Answer::Moved(landed) => Ok(landed.runes),
-            Answer::Found(_) | Answer::Absent { .. } => Err(ActError::Contended),
-        }
     }
 
     /// Reminds people of a gate that nobody has opened in time. It stays closed.
@@ -307,17 +258,9 @@ impl Hub {
     }
 }
 
-fn runes(done: Result<Done, ActError>) -> Result<Vec<Rune>, ActError> {
+pub(super) fn runes(done: Result<Done, ActError>) -> Result<Vec<Rune>, ActError> {
     Ok(match done? {
         Done::Moved { runes } => runes,
         Done::Ignored => Vec::new(),
     })
-}
-
-fn is_gone(agent: &agent::Model) -> bool {
-    matches!(agent.lifecycle.as_str(), "terminated" | "failed")
-}
-
-fn is_free(agent: &agent::Model) -> bool {
-    agent.lifecycle == "idle" && matches!(agent.drive.as_str(), "idle" | "running")
 }

@@ -14,6 +14,16 @@ pub fn chain(
     steps: &[tool_step::Model],
     face: impl Fn(&str) -> Option<Face>,
 ) -> Vec<String> {
+    faults(rows, hop, steps, face).into_iter().map(|(_, why)| why).collect()
+}
+
+/// The same with the place in the list of the step that it is about, if it is about one.
+pub(super) fn faults(
+    rows: &Missions,
+    hop: &hop::Model,
+    steps: &[tool_step::Model],
+    face: impl Fn(&str) -> Option<Face>,
+) -> Vec<(Option<usize>, String)> {
     let of = |list: &serde_json::Value, role: Role| {
         let found = asset_ids(list).into_iter().filter_map(|id| rows.assets.get(&id));
         found.map(|row| (row, schema(row), role)).collect::<Vec<_>>()
@@ -37,7 +47,7 @@ pub fn chain(
             (Ok(parameters), Ok(results)) => read.push((parameters, results)),
             (parameters, results) => {
                 let said = parameters.err().into_iter().chain(results.err()).flatten();
-                wrong.extend(said.map(|fault| format!("step {}: {fault}", at + 1)));
+                wrong.extend(said.map(|fault| (Some(at), format!("step {}: {fault}", at + 1))));
             }
         }
     }
@@ -54,7 +64,8 @@ pub fn chain(
             results,
         })
         .collect();
-    mapping::check(&chain, &held, face).into_iter().map(|fault| fault.to_string()).collect()
+    let found = mapping::check(&chain, &held, face).into_iter();
+    found.map(|fault| (fault.step.map(|number| number - 1), fault.to_string())).collect()
 }
 
 fn schema(row: &asset::Model) -> Schema {

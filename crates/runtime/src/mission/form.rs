@@ -1,7 +1,7 @@
 //! The forms in which missions, hops and steps are proposed, by people and by models alike.
 
 use chrono::{DateTime, Utc};
-use instar_core::decide::{Gates, OnHopFailure};
+use instar_core::decide::{GatePolicy, Gates, OnHopFailure};
 use instar_core::id::{AgentId, AssetId, StepId};
 use instar_store::entity::{asset, hop, mission, tool_step};
 use serde::{Deserialize, Serialize};
@@ -241,10 +241,7 @@ impl MissionForm {
             author: author.to_owned(),
             gates: json!(terms.gates),
             gate_timeout_ms: terms.gate_timeout_ms,
-            on_hop_failure: match terms.on_hop_failure {
-                OnHopFailure::Attention => "attention".into(),
-                OnHopFailure::Fail => "fail".into(),
-            },
+            on_hop_failure: terms.on_hop_failure.token().into(),
             hop_attempts_max: terms.hop_attempts_max.unwrap_or(HOP_ATTEMPTS),
             detached: terms.detached,
             reset_of: None,
@@ -282,6 +279,17 @@ impl Terms {
         let mut faults = Vec::new();
         if self.gate_timeout_ms.is_some_and(|ms| ms < 1) {
             faults.push(("/gate_timeout_ms".into(), "must be at least 1".into()));
+        }
+        if self.gate_timeout_ms.is_none() {
+            let timed = self.gates.named().into_iter().filter(|(_, policy)| *policy == GatePolicy::Timed);
+            let timed: Vec<&str> = timed.map(|(name, _)| name).collect();
+            if !timed.is_empty() {
+                let why = format!(
+                    "is missing: gate {} is timed, say after how long people are reminded of it, or make it manual",
+                    timed.join(", ")
+                );
+                faults.push(("/gate_timeout_ms".into(), why));
+            }
         }
         if self.hop_attempts_max.is_some_and(|n| !(1..=ATTEMPTS_MAX).contains(&n)) {
             faults.push(("/hop_attempts_max".into(), format!("must be 1 to {ATTEMPTS_MAX}")));

@@ -249,22 +249,32 @@ fn names(rows: &Missions) -> String {
     if named.is_empty() { "none".to_owned() } else { named.join(", ") }
 }
 
-/// The steps of a hop, proposed by an agent. Those of an earlier proposal must be out of the way: see
-/// [`superseded`]. `next` is the number of the first.
-pub fn hop_impl<'a>(hop: &hop::Model, steps: &[StepForm], next: i64, actor: Actor) -> (Act<'a>, Vec<tool_step::Model>) {
-    let (at, id) = (Utc::now().trunc_subsecs(6), HopId::from(hop.id));
+/// The steps of a hop, proposed by an agent. They take the place of those of an earlier proposal. `next` is the number
+/// of the first.
+pub fn hop_impl<'a>(
+    rows: &Missions,
+    hop: &hop::Model,
+    steps: &[StepForm],
+    next: i64,
+    actor: Actor,
+) -> (Act<'a>, Vec<tool_step::Model>) {
+    let (at, id, of) = (Utc::now().trunc_subsecs(6), HopId::from(hop.id), MissionId::from(hop.mission_id));
+    let seen = rows.missions.get(&hop.mission_id).map(|mission| mission.version).unwrap_or_default();
     let (session, table) = (SessionId::from(hop.session_id), &hop_machine::TABLE);
     let mut act = match hop.status == hop_machine::State::PlanReady.token() {
         true => Act::new(session, id, table, "start_hop_impl", actor).then(id, table, "propose_hop_impl"),
         false => Act::new(session, id, table, "propose_hop_impl", actor),
     };
+    for step in superseded(rows, hop.id) {
+        act = act.reason("superseded").meaning(Reach::SupersededStepsOfHop, id, step);
+    }
     let mut rows = Vec::new();
     for (form, sequence) in steps.iter().zip(next..) {
         let row = form.row(hop, sequence, at);
         act = act.bringing(Row::Step(row.clone())).meaning(Reach::NewStepsOfHop, id, StepId::from(row.id));
         rows.push(row);
     }
-    (act, rows)
+    (act.provided(move |snapshot| unchanged(snapshot, of, seen)), rows)
 }
 
 /// Scratch values that only the steps of a hop see.
@@ -290,7 +300,7 @@ pub fn bearing_scratch<'a>(act: Act<'a>, rows: &[asset::Model]) -> Act<'a> {
 }
 
 /// Steps of an earlier revision that a new one takes the place of: what is finished stays.
-pub fn superseded(rows: &Missions, hop: Uuid) -> Vec<StepId> {
+fn superseded(rows: &Missions, hop: Uuid) -> Vec<StepId> {
     let open = |step: &&tool_step::Model| !matches!(step.status.as_str(), "COMPLETED" | "CANCELLED" | "deleted");
     rows.steps_of(hop).filter(open).map(|step| StepId::from(step.id)).collect()
 }

@@ -69,17 +69,7 @@ impl Snapshot {
     /// Writes down for every mission who has to act next, and when a person is reminded of it.
     pub(crate) fn reckon(&mut self, at: DateTime<Utc>) {
         let ids: Vec<Uuid> = self.missions.missions.keys().copied().collect();
-        for id in ids {
-            let Some(row) = self.missions.missions.get(&id) else { continue };
-            let Some(standing) = self.missions.standing(row) else { continue };
-            let timed = standing.gate().is_some_and(|(_, policy)| policy == GatePolicy::Timed);
-            if let Some(row) = self.missions.missions.get_mut(&id) {
-                row.awaits = standing.awaits().token().to_owned();
-                let due = row.gate_timeout_ms.map(|ms| at + chrono::Duration::milliseconds(ms));
-                let reminded = row.attention.as_ref().is_some_and(|attention| attention["reason"] == GATE_TIMEOUT);
-                row.gate_due_at = row.gate_due_at.or(due).filter(|_| timed && !reminded);
-            }
-        }
+        ids.into_iter().for_each(|id| self.missions.reckon(id, at));
     }
 
     /// A plan that cannot go on calls people to the mission whose hop it carries out, until it does.
@@ -163,6 +153,17 @@ impl Snapshot {
 }
 
 impl Missions {
+    /// Writes down who has to act next for a mission, and when a person is reminded of it.
+    pub(crate) fn reckon(&mut self, id: Uuid, at: DateTime<Utc>) {
+        let Some(standing) = self.missions.get(&id).and_then(|row| self.standing(row)) else { return };
+        let timed = standing.gate().is_some_and(|(_, policy)| policy == GatePolicy::Timed);
+        let Some(row) = self.missions.get_mut(&id) else { return };
+        row.awaits = standing.awaits().token().to_owned();
+        let due = row.gate_timeout_ms.map(|ms| at + Duration::milliseconds(ms));
+        let reminded = row.attention.as_ref().is_some_and(|attention| attention["reason"] == GATE_TIMEOUT);
+        row.gate_due_at = row.gate_due_at.or(due).filter(|_| timed && !reminded);
+    }
+
     /// The versions of its inputs that an execution reads.
     fn pinned(&self, hop: Uuid) -> Value {
         let inputs = self.hops.get(&hop).map(|hop| super::asset_ids(&hop.inputs)).unwrap_or_default();

@@ -59,6 +59,11 @@ impl Bench {
 
     pub(super) fn bring(&self, snapshot: &mut Snapshot, cause: Entity, fresh: &[Fresh]) {
         let Some(step) = next(snapshot, cause).cloned() else { return };
+        let has_call = |(reach, of, _): &(Reach, Entity, Entity)| *reach == Reach::NewCallOfStep && of.id == step.id;
+        // A second one would have its effect a second time.
+        if snapshot.relations.iter().any(has_call) {
+            return;
+        }
         let Some((call, judged)) = self.call_of(&snapshot.missions, &snapshot.session, &step, fresh) else { return };
         let entity = Entity::new(Kind::ToolCall, call.id);
         snapshot.said.gates.insert(call.id, judged);

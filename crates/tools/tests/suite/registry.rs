@@ -135,6 +135,22 @@ fn what_a_tool_answers_with_is_declared_as_an_object_and_named_result_by_result(
 }
 
 #[test]
+fn steps_of_an_agent_may_run_what_is_on_its_list_and_switched_on() {
+    let registry = Registry::with_builtins();
+    registry.register(http("pay.bill"), Origin::Operator).unwrap();
+    registry.register(http("pay.tip"), Origin::Operator).unwrap();
+    let usable = |names: &[&str]| {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        registry.for_steps_of(&names).iter().map(|tool| tool.name().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(usable(&["echo", "propose_hop_impl", "no_such"]), ["echo"]);
+    assert_eq!(usable(&["pay.*"]), ["pay.bill", "pay.tip"]);
+    registry.set_enabled("pay.tip", false).unwrap();
+    assert_eq!(usable(&["pay.*", "echo"]), ["echo", "pay.bill"]);
+    assert!(usable(&["send_message"]).is_empty(), "what acts for an agent in its turn is no step");
+}
+
+#[test]
 fn what_servers_offer_replaces_what_they_offered_and_takes_nobody_elses_name() {
     let registry = Registry::with_builtins();
     registry.register(http("clock.taken"), Origin::Operator).unwrap();

@@ -235,12 +235,7 @@ async fn command(call: &Call, event: &'static str) -> Result<Reply, Problem> {
     if call.body.get("restart").and_then(Value::as_bool).unwrap_or_default() {
         act = act.given(Fact::Restart).telling("hop.retried", json!({"restart": true}));
     }
-    let of = MissionId::from(mission.id);
-    if event == "execute_hop" {
-        // The first step begins with its call in the same commit.
-        act = call.api.hub().bench(&call.api.steps, of).await?.begin(act, Vec::new());
-    }
-    voyage::land(call, act, of).await?;
+    voyage::land(call, act, MissionId::from(mission.id)).await?;
     Ok(Reply::ok(shown(call, HopId::from(row.id)).await?))
 }
 

@@ -13,7 +13,8 @@ use instar_core::decide::Awaits;
 use instar_core::id::{AgentId, AssetId, HopId, MissionId, SessionId, TurnId};
 use instar_core::machine::{hop as hop_machine, mission as machine};
 use instar_core::vocabulary;
-use instar_runtime::mission::{self as flow, MissionEdit, MissionForm, Terms};
+use instar_runtime::Missions;
+use instar_runtime::mission::{self as flow, MissionEdit, MissionForm, Terms, TermsEdit};
 use instar_store::entity::{hop, mission, session};
 use instar_store::{Addressee, Change};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -134,6 +135,18 @@ pub(crate) static REVISE_MISSION: Shape = Shape {
         may("outputs", Kind::List(&NEW_ASSET), "What it promises: all of it"),
         may("scope", Kind::Prose(TEXT), "What is part of it and what is not"),
         may("metadata", Kind::Object, "Whatever else"),
+    ],
+};
+
+pub(crate) static SET_TERMS: Shape = Shape {
+    name: "MissionPatch",
+    fields: &[
+        may("revision", Kind::Integer, "What was shown to whoever changes it; must still be the revision"),
+        may("agent_id", Kind::Id("agt"), "Who plans and implements its hops from now on"),
+        may("gates", Kind::Nested(&GATES), "How its gates open; one that is not named stays"),
+        may("gate_timeout_ms", Kind::Integer, "After this long a timed gate asks for attention"),
+        may("on_hop_failure", Kind::Choice(&["attention", "fail"]), "When a hop has no attempt left"),
+        may("hop_attempts_max", Kind::Integer, "How often a hop is executed"),
     ],
 };
 
@@ -295,6 +308,41 @@ pub(crate) async fn revise(call: Arc<Call>) -> Result<Reply, Problem> {
         Ok(voyage::of_mission_revision(&call, act, id))
     })
     .await?;
+    Ok(Reply::ok(shown(&call, id).await?))
+}
+
+/// How it is run from now on. What it is about is another matter: see `revise`.
+pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
+    let (row, session) = find::mission(&call).await?;
+    let id = MissionId::from(row.id);
+    let mut body = call.body.clone();
+    body.retain(|name, value| name != "revision" && !value.is_null());
+    let edit: TermsEdit = voyage::read(Value::Object(body))?;
+    if edit.is_empty() {
+        let known = TERMS.iter().filter(|name| **name != "detached").copied().collect::<Vec<_>>().join(", ");
+        return Err(Problem::invalid(vec![(String::new(), format!("nothing to change; give one of: {known}"))]));
+    }
+    if let Some(agent) = edit.agent_id {
+        voyage::fit_agent(&call, &session, agent).await?;
+    }
+    let rows = |call: &Call| {
+        let store = call.api.store().clone();
+        async move { Ok(Missions::of(store.mission_rows(id, None).await?)) }
+    };
+    let (landed, ()) = settle(&call, rows, |rows| {
+        let row = rows.missions.get(&id.uuid()).ok_or_else(|| Problem::absent("mission", &id.to_string()))?;
+        voyage::same_revision(&call, row.revision)?;
+        if matches!(row.status.as_str(), "COMPLETED" | "CANCELLED") {
+            let why = format!("the mission is {}: reset it, which makes another one of it", row.status);
+            return Err(Problem::conflict("ended", why).with("revision", row.revision));
+        }
+        flow::check_terms(row, &edit).map_err(Problem::invalid)?;
+        let commit = flow::set_terms(&rows, id, &edit, call.actor())?.traced(call.traceparent.clone());
+        Ok((commit, ()))
+    })
+    .await?;
+    call.api.hub().follow(&landed.runes);
+    voyage::advance(&call, id).await;
     Ok(Reply::ok(shown(&call, id).await?))
 }
 

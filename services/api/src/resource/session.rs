@@ -3,7 +3,7 @@
 use super::agent::{self, AGENT, NEW_AGENT, Spec};
 use super::budget::{self, Limited};
 use super::command::Command;
-use super::{find, wake};
+use super::{find, voyage, wake};
 use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::{Problem, runes_of};
@@ -92,6 +92,10 @@ pub(crate) fn show(row: &session::Model) -> Value {
 
 pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let New { name, config, budget, root_agent } = call.read()?;
+    let wrong = voyage::unfit_terms(&config);
+    if !wrong.is_empty() {
+        return Err(Problem::invalid(wrong));
+    }
     let root = match root_agent {
         Some(spec) => Some(spec.settle(&call, "/root_agent").await?),
         None => None,

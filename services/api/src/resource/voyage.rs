@@ -4,7 +4,7 @@
 use crate::call::Call;
 use crate::problem::{Problem, runes_of};
 use instar_core::decide::HopPhase;
-use instar_core::id::{AgentId, HopId, Kind, MissionId, SessionId};
+use instar_core::id::{AgentId, Entity, HopId, Kind, MissionId, SessionId};
 use instar_core::machine::{hop as hop_machine, mission as mission_machine};
 use instar_core::rune::Actor;
 use instar_core::vocabulary::{self, Raise};
@@ -15,6 +15,16 @@ use serde_json::Value;
 
 /// How often a command looks again when the rows changed under it.
 const LOOKS_MAX: usize = 8;
+
+/// What is wrong with how a session wants the missions run that its agents propose.
+pub(crate) fn unfit_terms(config: &Value) -> Vec<(String, String)> {
+    let Some(given) = config.get("missions").filter(|given| !given.is_null()) else { return Vec::new() };
+    let within = |at: &str| format!("/config/missions{at}");
+    match serde_json::from_value::<flow::Terms>(given.clone()) {
+        Ok(terms) => terms.check().err().into_iter().flatten().map(|(at, why)| (within(&at), why)).collect(),
+        Err(no) => vec![(within(""), no.to_string())],
+    }
+}
 
 /// A body that was checked field by field, as a whole.
 pub(crate) fn read<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
@@ -61,6 +71,11 @@ fn same(expected: Option<i64>, found: Option<i64>) -> Result<(), ActError> {
     }
 }
 
+/// Only as long as the revision is the one that the caller has seen.
+pub(crate) fn same_revision(call: &Call, found: i64) -> Result<(), Problem> {
+    Ok(same(expected(call), Some(found))?)
+}
+
 pub(crate) fn on_mission<'a>(call: &'a Call, row: &mission::Model, event: &'a str) -> Act<'a> {
     let (id, session, said) = (MissionId::from(row.id), SessionId::from(row.session_id), feedback(call));
     let mut act = Act::new(session, id, &mission_machine::TABLE, event, call.actor()).reason(reason(call, event));
@@ -87,14 +102,52 @@ pub(crate) fn on_hop<'a>(call: &'a Call, row: &hop::Model, event: &'a str) -> Ac
 
 /// Carries a command out and lets the mission go on. A step that it starts has its call in the same commit.
 pub(crate) async fn land(call: &Call, act: Act<'_>, mission: MissionId) -> Result<(), Problem> {
-    let hub = call.api.hub();
-    let act = match act.entity.kind {
+    let (hub, entity) = (call.api.hub(), act.entity);
+    if matches!(act.event, "approve_hop_impl" | "execute_hop") {
+        inspect(call, HopId::from(entity.id), mission).await?;
+    }
+    let act = match entity.kind {
         Kind::Hop => hub.bench(&call.api.steps, mission).await?.begin(act, Vec::new()),
         _ => act,
     };
-    hub.follow(&runes_of(act.carry_out(hub).await?));
+    match act.carry_out(hub).await {
+        Ok(done) => hub.follow(&runes_of(done)),
+        Err(ActError::Refused(no)) => return Err(overtaken(call, entity, Problem::refused(&no)).await),
+        Err(error) => return Err(error.into()),
+    }
     advance(call, mission).await;
     Ok(())
+}
+
+/// Steps that cannot be run any more are not approved or executed: they go back to whoever implements the hop.
+async fn inspect(call: &Call, hop: HopId, mission: MissionId) -> Result<(), Problem> {
+    let hub = call.api.hub();
+    let found = hub.inspect_hop(hop, expected(call), &Actor::system("api")).await?;
+    if found.wrong.is_empty() {
+        return Ok(());
+    }
+    hub.follow(&found.runes);
+    advance(call, mission).await;
+    let status = hub.store().hop(hop).await?.map(|hop| hop.status).unwrap_or_default();
+    let why = format!(
+        "the steps cannot be run any more: {}; they are not accepted any longer, and the hop is {status}",
+        found.wrong.join("; ")
+    );
+    Err(Problem::conflict("validation_failed", why).with("errors", found.wrong).with("hop_status", status))
+}
+
+/// Whoever comes too late is told which revision there is by now.
+async fn overtaken(call: &Call, entity: Entity, problem: Problem) -> Problem {
+    let store = call.api.store();
+    let revision = match entity.kind {
+        Kind::Mission => store.mission(entity.id.into()).await.ok().flatten().map(|row| row.revision),
+        Kind::Hop => store.hop(entity.id.into()).await.ok().flatten().map(|row| row.revision),
+        _ => None,
+    };
+    match revision {
+        Some(revision) => problem.with("revision", revision),
+        None => problem,
+    }
 }
 
 /// What the mission does by itself now. Should that fail, a sweep finds it.
@@ -112,6 +165,7 @@ pub(crate) async fn again<'a, T>(
     build: impl Fn(&Missions) -> Result<(Act<'a>, T), ActError>,
 ) -> Result<T, Problem> {
     let hub = call.api.hub();
+    let about = hop.map_or(Entity::from(mission), Entity::from);
     for _ in 0..LOOKS_MAX {
         let rows = Missions::of(hub.store().mission_rows(mission, hop).await?);
         let (mut act, value) = build(&rows)?;
@@ -122,6 +176,7 @@ pub(crate) async fn again<'a, T>(
                 return Ok(value);
             }
             Err(ActError::Contended) => continue,
+            Err(ActError::Refused(no)) => return Err(overtaken(call, about, Problem::refused(&no)).await),
             Err(error) => return Err(error.into()),
         }
     }

@@ -49,6 +49,7 @@ pub(crate) use on_both;
 
 pub(crate) struct House {
     pub(crate) context: Context,
+    pub(crate) tools: Arc<Registry>,
     pub(crate) base: String,
     pub(crate) client: Client,
     url: String,
@@ -124,11 +125,12 @@ impl House {
         let hub = Hub::new(store, Bus::local(space, BusOptions::default()));
         let context = Context { config: Arc::new(config), hub, drain: Drain::new() };
         let models = vec!["default".to_owned(), "fast".to_owned()];
-        let catalog = Catalog { tools: Arc::new(Registry::with_builtins()), models };
+        let tools = Arc::new(Registry::with_builtins());
+        let catalog = Catalog { tools: tools.clone(), models };
         let serving = serve(context.clone(), catalog).await?;
         let base = format!("http://{}", serving.address);
         let client = Client::builder().no_proxy().build()?;
-        Ok(House { context, base, client, url, _serving: serving, _folder: None })
+        Ok(House { context, tools, base, client, url, _serving: serving, _folder: None })
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -6,6 +6,7 @@ use instar_api::Role;
 use instar_core::id::{HopId, MissionId};
 use instar_core::machine::By;
 use instar_core::rune::Actor;
+use instar_runtime::Missions;
 use instar_runtime::mission::{self, StepForm};
 use serde_json::{Value, json};
 
@@ -44,7 +45,8 @@ async fn implemented(house: &House, hop: &str) -> Result<()> {
         "result_mapping": {"output": {"type": "asset_field", "state_asset_id": output}},
     }))?;
     let next = hub.store().next_step_number(id).await?;
-    let (act, _) = mission::hop_impl(&row, &[step], next, Actor::new(By::Agent, "agt_test"));
+    let rows = Missions::of(hub.store().mission_rows(row.mission_id.into(), None).await?);
+    let (act, _) = mission::hop_impl(&rows, &row, &[step], next, Actor::new(By::Agent, "agt_test"));
     act.carry_out(hub).await?;
     Ok(())
 }
@@ -235,6 +237,38 @@ async fn of_two_people_at_once_one_wins_and_the_other_learns_the_revision(house:
     house.sound(&session).await
 }
 
+async fn steps_whose_tool_is_gone_are_neither_approved_nor_executed(house: House) -> Result<()> {
+    let (session, mission) = proposed(&house, json!({})).await?;
+    let id = text(&mission["id"]);
+    house.post(&format!("/v1/missions/{id}/approve"), json!({})).await?.is(200);
+    let hop = text(&planned(&house, &id, "sound").await?["id"]);
+    let on = |action: &str| format!("/v1/hops/{hop}/{action}");
+    house.post(&on("approve-plan"), json!({})).await?.is(200);
+    implemented(&house, &hop).await?;
+    let echo = house.tools.unregister("echo").context("a tool")?;
+    let shown = house.get(&format!("/v1/hops/{hop}")).await?.is(200);
+    let wrong = shown["revision"].as_i64().unwrap_or_default() + 1;
+    house.post(&on("approve-impl"), json!({"revision": wrong})).await?.refuses(409, "look at it again");
+    let no = house.post(&on("approve-impl"), json!({})).await?.refuses(409, "cannot be run any more");
+    assert_eq!((&no["code"], &no["hop_status"]), (&json!("validation_failed"), &json!("HOP_IMPL_STARTED")));
+    assert!(no["errors"][0].to_string().contains("echo"), "{no}");
+    house.tools.register(echo.spec().clone(), echo.origin())?;
+    implemented(&house, &hop).await?;
+    house.post(&on("approve-impl"), json!({})).await?.is(200);
+    house.tools.unregister("echo");
+    house.post(&on("execute"), json!({})).await?.refuses(409, "cannot be run any more");
+    let shown = house.get(&format!("/v1/missions/{id}")).await?.is(200);
+    assert_eq!(shown["status"], "IN_PROGRESS", "the mission goes on");
+    house.tools.register(echo.spec().clone(), echo.origin())?;
+    implemented(&house, &hop).await?;
+    house.post(&on("approve-impl"), json!({})).await?.is(200);
+    house.post(&on("execute"), json!({})).await?.is(200);
+    let runes = house.get(&format!("/v1/sessions/{session}/runes?limit=200")).await?.is(200);
+    let calls = runes["data"].as_array().unwrap().iter().filter(|rune| rune["kind"] == "tool.call");
+    assert_eq!(calls.count(), 1, "one call for the one step that runs");
+    house.sound(&session).await
+}
+
 on_both! {
     a_proposal_is_revised_and_approved_as_it_was_seen;
     a_bad_proposal_says_every_fault_and_changes_nothing;
@@ -243,4 +277,5 @@ on_both! {
     gates_open_by_policy_where_the_mission_says_so;
     what_has_ended_is_started_over_as_a_new_instance;
     of_two_people_at_once_one_wins_and_the_other_learns_the_revision;
+    steps_whose_tool_is_gone_are_neither_approved_nor_executed;
 }

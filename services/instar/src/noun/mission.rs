@@ -62,6 +62,8 @@ pub(crate) enum Verb {
         #[arg(value_parser = json)]
         changes: Value,
     },
+    /// Change how it is run: its agent, its gates, what becomes of it when a hop fails
+    Set(Box<Set>),
     /// Complete it before its final hop: every output must be READY
     Complete {
         mission: String,
@@ -124,6 +126,59 @@ pub(crate) struct New {
     with: Option<Value>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    mission: String,
+    /// Who plans and implements its hops from now on
+    #[arg(long)]
+    agent: Option<String>,
+    /// How a gate opens, such as plan=auto; may be repeated
+    #[arg(long = "gate", value_name = "GATE=POLICY")]
+    gates: Vec<String>,
+    /// After this long a timed gate asks for attention
+    #[arg(long)]
+    gate_timeout_ms: Option<i64>,
+    /// When a hop has no attempt left: attention or fail
+    #[arg(long)]
+    on_hop_failure: Option<String>,
+    /// How often a hop is executed
+    #[arg(long)]
+    hop_attempts_max: Option<i64>,
+    #[command(flatten)]
+    seen: Seen,
+}
+
+impl Set {
+    fn body(&self) -> Result<Value, Failure> {
+        let mut body = self.seen.body();
+        let given = [
+            ("agent_id", self.agent.as_ref().map(|agent| json!(agent))),
+            ("gate_timeout_ms", self.gate_timeout_ms.map(|ms| json!(ms))),
+            ("on_hop_failure", self.on_hop_failure.as_ref().map(|on| json!(on))),
+            ("hop_attempts_max", self.hop_attempts_max.map(|n| json!(n))),
+            ("gates", policies(&self.gates)?),
+        ];
+        for (name, value) in given {
+            if let Some(value) = value {
+                body[name] = value;
+            }
+        }
+        Ok(body)
+    }
+}
+
+/// Gates as they are written on the command line.
+fn policies(given: &[String]) -> Result<Option<Value>, Failure> {
+    let mut gates = Map::new();
+    for gate in given {
+        let Some((name, policy)) = gate.split_once('=') else {
+            return Err(Failure::usage(format!("--gate {gate}: write it as plan=auto")));
+        };
+        gates.insert(name.to_owned(), json!(policy));
+    }
+    Ok((!gates.is_empty()).then_some(Value::Object(gates)))
+}
+
 /// What was looked at.
 #[derive(Debug, Args)]
 pub(crate) struct Seen {
@@ -179,15 +234,8 @@ impl New {
         if let Some(ms) = self.gate_timeout_ms {
             body.insert("gate_timeout_ms".into(), json!(ms));
         }
-        let mut gates = Map::new();
-        for gate in &self.gates {
-            let Some((name, policy)) = gate.split_once('=') else {
-                return Err(Failure::usage(format!("--gate {gate}: write it as plan=auto")));
-            };
-            gates.insert(name.to_owned(), json!(policy));
-        }
-        if !gates.is_empty() {
-            body.insert("gates".into(), Value::Object(gates));
+        if let Some(gates) = policies(&self.gates)? {
+            body.insert("gates".into(), gates);
         }
         Ok(Value::Object(body))
     }
@@ -218,6 +266,10 @@ impl Verb {
             Verb::Answer { mission, text } => {
                 let answered = client.answer_mission(&mission, &content(&text)?).await?;
                 return Ok(changed(format, &answered, COLUMNS)?);
+            }
+            Verb::Set(set) => {
+                let after = client.set_mission(&set.mission, &set.body()?).await?;
+                return Ok(changed(format, &after, COLUMNS)?);
             }
             Verb::Approve { mission, seen } => (mission, "approve", seen.body()),
             Verb::Reject { mission, seen, reason } => (mission, "reject", reasoned(seen.body(), reason)),

@@ -7,12 +7,12 @@ use super::{Caller, Failed, Plan, error_of, success};
 use crate::runner::Runner;
 use instar_core::decide::Awaits;
 use instar_core::id::{HopId, MissionId, SessionId};
-use instar_core::machine::{By, hop as hop_machine, tool_step as step_machine};
+use instar_core::machine::{By, hop as hop_machine};
 use instar_core::rune::{Actor, Draft, Rune};
 use instar_runtime::flow;
 use instar_runtime::mission::{self, AssetForm, Faults, HopForm, MissionEdit, MissionForm, StepForm, Task, Terms};
 use instar_runtime::{Act, ActError, Missions};
-use instar_store::entity::{hop, mission as mission_row};
+use instar_store::entity::{hop, mission as mission_row, tool_step};
 use instar_store::{Change, Commit, Landed};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -185,17 +185,46 @@ pub(super) async fn propose_impl(caller: &Caller<'_>) -> Result<Plan, Failed> {
     // Their ids are known before the steps that name them are.
     let own = mission::scratch(hop, &scratch, &caller.actor());
     mission::name_scratch(&mut steps, &own);
-    let (act, rows) = mission::hop_impl(hop, &steps, next, caller.actor());
+    let (act, rows) = mission::hop_impl(&found.rows, hop, &steps, next, caller.actor());
     let act = mission::bearing_scratch(act, &own);
     found.rows.assets.extend(own.into_iter().map(|row| (row.id, row)));
-    let face = |name: &str| caller.runner.tools.for_step(name).map(|tool| tool.face());
-    let wrong = mission::chain(&found.rows, hop, &rows, face);
+    let wrong = wrong_with(caller, &found.rows, hop, &rows).await?;
     if !wrong.is_empty() {
         return invalid(caller, hop, &found, wrong).await;
     }
-    clear(caller, &found, hop).await?;
     let said = json!({"hop_id": HopId::from(hop.id), "steps": rows.len(), "state": "waits for approval"});
     settle(caller, act, said).await
+}
+
+/// Everything that is wrong with the steps, the tools that the agent may not use first: what it cannot call itself it
+/// cannot have a step call for it.
+async fn wrong_with(
+    caller: &Caller<'_>,
+    rows: &Missions,
+    hop: &hop::Model,
+    steps: &[tool_step::Model],
+) -> Result<Vec<String>, Failed> {
+    let Some((_, own)) = caller.rows().await? else { return Ok(vec!["you are no longer there".into()]) };
+    let usable = caller.runner.tools.for_steps_of(&own.tools());
+    let names = usable.iter().map(|tool| tool.name()).collect::<Vec<_>>().join(", ");
+    let names = if names.is_empty() { "none".to_owned() } else { names };
+    let may = |name: &str| usable.iter().find(|tool| tool.name() == name);
+    let barred = |step: &&tool_step::Model| {
+        let name = step.tool.as_deref();
+        name.is_some_and(|name| may(name).is_none() && caller.runner.tools.for_step(name).is_some())
+    };
+    let wrong: Vec<String> = steps
+        .iter()
+        .filter(barred)
+        .map(|step| {
+            let name = step.tool.as_deref().unwrap_or_default();
+            format!("step {}: you may not use {name}; a step of yours may run: {names}", step.name)
+        })
+        .collect();
+    if !wrong.is_empty() {
+        return Ok(wrong);
+    }
+    Ok(mission::chain(rows, hop, steps, |name| may(name).map(|tool| tool.face())))
 }
 
 /// The chain has errors: recorded with the hop, and told to the agent as the call's result.
@@ -219,23 +248,6 @@ async fn invalid(caller: &Caller<'_>, hop: &hop::Model, found: &Found, wrong: Ve
         }
         Err(ActError::Store(error)) => Err(error.into()),
         _ => Ok(Plan::Answer(outcome)),
-    }
-}
-
-/// Steps of an earlier revision make room for the new ones.
-async fn clear(caller: &Caller<'_>, found: &Found, hop: &hop::Model) -> Result<(), Failed> {
-    let old = mission::superseded(&found.rows, hop.id);
-    let Some((first, others)) = old.split_first() else { return Ok(()) };
-    let (session, system) = (SessionId::from(hop.session_id), Actor::new(By::System, caller.runner.id.to_string()));
-    let table = &step_machine::TABLE;
-    let mut act = Act::new(session, *first, table, "cancel_step", system).reason("superseded");
-    for step in others {
-        act = act.then(*step, table, "cancel_step");
-    }
-    match act.carry_out(&caller.runner.hub).await {
-        Ok(_) => Ok(()),
-        Err(ActError::Store(error)) => Err(error.into()),
-        Err(_) => Err(Failed::Contended),
     }
 }
 

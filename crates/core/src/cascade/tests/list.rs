@@ -199,6 +199,7 @@ const ADDED: &[(&str, &str, &str)] = &[
     ("C1", "C2 C3 C4 C13 C14 C15", "architecture: awaiting_approval in the commit that makes the call"),
     ("C7 C17", "ST7 ST8 ST9", "a step whose call ended must not wait for it"),
     ("M12 M19", "H31", "4.10: a cancelled mission has no failed hop; H25 leaves that one"),
+    ("H12", "ST9 ST10", "4.10: steps of an earlier revision are CANCELLED"),
     ("H20", "H21", "a retry may find every step done"),
     ("H20", "P1 AS4 AS12 AS14", "X69: a plan carries the hop out, and makes what it promises"),
     ("H22 H26", "AS6", "X69: what the plan of a failed hop was making is not made"),
