@@ -27,6 +27,7 @@ pub mod order;
 pub mod plan;
 mod published;
 mod publisher;
+mod revision;
 mod seal;
 mod snapshot;
 pub mod step;

@@ -439,15 +439,12 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
     let mut after = row.clone();
     edit.apply(&mut after);
     sound(&after)?;
-    let (id, expected) = (row.id, edit.revision);
+    let id = row.id;
     let changes = json!({"changes": call.body});
     let act = act(&call, &row, "edit_asset")
         .reason("revised")
         .telling("asset.revised", changes)
-        .provided(move |snapshot| match snapshot.missions.assets.get(&id).map(|row| row.revision) {
-            Some(found) if found != expected => Err(ActError::Stale { expected, found }),
-            _ => Ok(()),
-        })
+        .at_revision(Some(edit.revision))
         .editing(move |snapshot| {
             if let Some(row) = snapshot.missions.assets.get_mut(&id) {
                 edit.apply(row);

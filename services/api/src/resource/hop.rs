@@ -293,7 +293,7 @@ pub(crate) async fn edit_plan(call: Arc<Call>) -> Result<Reply, Problem> {
     voyage::again(&call, of, Some(id), |rows| {
         let hop = rows.hops.get(&row.id).unwrap_or(&row);
         let act = flow::hop_plan(rows, hop, "edit_hop_plan", form.clone(), call.actor())?;
-        Ok(voyage::of_hop_revision(&call, act, id))
+        Ok((voyage::of_revision(&call, act), ()))
     })
     .await?;
     voyage::advance(&call, of).await;
@@ -319,7 +319,7 @@ pub(crate) async fn edit_impl(call: Arc<Call>) -> Result<Reply, Problem> {
             return Err(ActError::Unfit(wrong.join("; ")));
         }
         let act = flow::edit_impl(rows, hop, steps.clone(), call.actor())?;
-        Ok(voyage::of_hop_revision(&call, act, id))
+        Ok((voyage::of_revision(&call, act), ()))
     })
     .await?;
     voyage::advance(&call, of).await;

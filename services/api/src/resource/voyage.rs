@@ -35,38 +35,16 @@ fn expected(call: &Call) -> Option<i64> {
     call.body.get("revision").and_then(Value::as_i64)
 }
 
-/// Only as long as the mission's proposal is the one that the caller has seen.
-pub(crate) fn of_mission_revision<'a>(call: &Call, act: Act<'a>, id: MissionId) -> (Act<'a>, ()) {
-    let expected = expected(call);
-    let act = act.provided(move |snapshot| {
-        let found = snapshot.missions.missions.get(&id.uuid()).map(|row| row.revision);
-        same(expected, found)
-    });
-    (act, ())
-}
-
-pub(crate) fn of_hop_revision<'a>(call: &Call, act: Act<'a>, id: HopId) -> (Act<'a>, ()) {
-    let expected = expected(call);
-    let act = act.provided(move |snapshot| {
-        let found = snapshot.missions.hops.get(&id.uuid()).map(|row| row.revision);
-        same(expected, found)
-    });
-    (act, ())
-}
-
-fn same(expected: Option<i64>, found: Option<i64>) -> Result<(), ActError> {
-    match (expected, found) {
-        (Some(expected), Some(found)) if expected != found => Err(ActError::Stale { expected, found }),
-        _ => Ok(()),
-    }
+/// Only as long as the proposal is the one that the caller has seen.
+pub(crate) fn of_revision<'a>(call: &Call, act: Act<'a>) -> Act<'a> {
+    act.at_revision(expected(call))
 }
 
 pub(crate) fn on_mission<'a>(call: &'a Call, row: &mission::Model, event: &'a str) -> Act<'a> {
     let (id, session, said) = (MissionId::from(row.id), SessionId::from(row.session_id), feedback(call));
     let mut act = Act::new(session, id, &mission_machine::TABLE, event, call.actor()).reason(reason(call, event));
     act.traceparent.clone_from(&call.traceparent);
-    let act = of_mission_revision(call, act, id).0;
-    act.editing(move |snapshot| {
+    of_revision(call, act).editing(move |snapshot| {
         if let (Some(said), Some(row)) = (&said, snapshot.missions.missions.get_mut(&id.uuid())) {
             row.feedback = Some(said.clone());
         }
@@ -77,8 +55,7 @@ pub(crate) fn on_hop<'a>(call: &'a Call, row: &hop::Model, event: &'a str) -> Ac
     let (id, session, said) = (HopId::from(row.id), SessionId::from(row.session_id), feedback(call));
     let mut act = Act::new(session, id, &hop_machine::TABLE, event, call.actor()).reason(reason(call, event));
     act.traceparent.clone_from(&call.traceparent);
-    let act = of_hop_revision(call, act, id).0;
-    act.editing(move |snapshot| {
+    of_revision(call, act).editing(move |snapshot| {
         if let (Some(said), Some(row)) = (&said, snapshot.missions.hops.get_mut(&id.uuid())) {
             row.feedback = Some(said.clone());
         }
