@@ -389,8 +389,12 @@ pub(crate) async fn reject(call: Arc<Call>) -> Result<Reply, Problem> {
     command(&call, "reject_asset").await
 }
 
+/// What a step makes its hop makes again; what a person gave is opened for the next value.
 pub(crate) async fn reprocess(call: Arc<Call>) -> Result<Reply, Problem> {
-    command(&call, "reprocess").await
+    let (row, _) = find::asset(&call).await?;
+    let reason = reason(&call);
+    let act = act(&call, &row, "reprocess").reason(reason.as_deref().unwrap_or("a new value is wanted"));
+    carry(&call, instar_runtime::reprocess(act, AssetId::from(row.id))).await
 }
 
 pub(crate) async fn cancel(call: Arc<Call>) -> Result<Reply, Problem> {

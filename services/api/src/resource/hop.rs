@@ -71,7 +71,8 @@ pub(crate) static STEP_EDIT: Shape = Shape {
         may("tool_id", Kind::Text(200), "Its tool"),
         may("parameter_mapping", Kind::Object, "Where each parameter comes from"),
         may("result_mapping", Kind::Object, "Where each result goes"),
-        may("resource_configs", Kind::Object, "What the tool needs besides"),
+        may("resource_configs", Kind::Object, "Must be empty: a tool takes what it needs as parameters"),
+        may("attempts_max", Kind::Integer, "How often it is tried in one execution, 1 to 100"),
     ],
 };
 pub(crate) static EDIT_IMPL: Shape = Shape {
@@ -88,8 +89,6 @@ pub(crate) static RETRY: Shape = Shape {
         may("reason", Kind::Text(4_000), "Why; runes carry it"),
     ],
 };
-pub(crate) static COMPLETE: Shape =
-    Shape { name: "CompleteHop", fields: &[must("reason", Kind::Text(4_000), "Why it counts as done")] };
 pub(crate) static CHANGES: Shape = Shape {
     name: "RequestHopChanges",
     fields: &[
@@ -263,7 +262,6 @@ commands! {
     cancel "cancel_hop",
     retry "retry_hop",
     replan "replan_hop",
-    complete "mark_hop_completed",
     reset "reset_hop",
     archive "archive_hop",
 }
