@@ -2,6 +2,7 @@
 //! afterwards, whatever was struck meanwhile.
 
 mod errand;
+mod person;
 
 use crate::audit;
 use crate::fleet::Fleet;
@@ -74,7 +75,7 @@ pub enum Play {
     Accounts,
     /// Sessions are closed and archived.
     Endings,
-    /// Missions that run by themselves.
+    /// Missions that run by themselves, and such as people have a hand in.
     Missions,
     /// Goals, tasks and a critic.
     Plans,
@@ -165,10 +166,10 @@ impl Run {
         }
         let (stop, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let mut drivers = JoinSet::new();
-        for _ in 0..DRIVERS {
+        for nth in 0..DRIVERS {
             let (client, store, stop, done) = (fleet.client.clone(), store.clone(), stop.clone(), done.clone());
             drivers.spawn(async move {
-                let mut driver = Driver::new(play, client, store).await?;
+                let mut driver = Driver::new(play, client, store, nth).await?;
                 let mut rounds = Vec::new();
                 while !stop.load(Ordering::Relaxed) {
                     let began = Instant::now();
@@ -223,8 +224,9 @@ struct Driver {
 }
 
 impl Driver {
-    async fn new(play: Play, client: Client, store: Store) -> Result<Driver> {
-        let mut driver = Driver { play, client, store, session: String::new(), agents: Vec::new(), rounds: 0 };
+    /// Each of them begins elsewhere among the ways in which a round can go.
+    async fn new(play: Play, client: Client, store: Store, nth: usize) -> Result<Driver> {
+        let mut driver = Driver { play, client, store, session: String::new(), agents: Vec::new(), rounds: nth };
         driver.session = driver.open().await?;
         let count = match play {
             Play::Broadcasts => AUDIENCE,
@@ -365,21 +367,6 @@ impl Driver {
         })
         .await?;
         Ok((session, agents))
-    }
-
-    /// A mission of one hop, decided on by policy alone.
-    async fn sail(&self, word: &str) -> Result<(String, Vec<String>)> {
-        let tools = errand::TOOLS.map(String::from).into();
-        let agent = self.make(&self.session, NewAgent { tools, ..Default::default() }).await?;
-        let (began, once, new) = (Instant::now(), self.once(), errand::mission(word, &agent));
-        let mission = insist(began, || once.create_mission(&self.session, &new)).await?.id;
-        wait::until_ok(ROUND_WITHIN, || async {
-            let shown = self.client.mission(&mission).await?;
-            ensure!(shown.status == "COMPLETED", "{mission} is {}: {:?}", shown.status, shown.rest);
-            self.at_rest(self.session.parse()?).await
-        })
-        .await?;
-        Ok((self.session.clone(), vec![mission]))
     }
 
     async fn reach(&self, word: &str) -> Result<(String, Vec<String>)> {

@@ -75,12 +75,13 @@ impl Client {
         self.get(&["v1", "plans", id], &Query::new()).await
     }
 
-    pub async fn approve_plan(&self, id: &str) -> Result<Plan, ClientError> {
-        self.post(&["v1", "plans", id, "approve"], &json!({})).await
+    /// `revision`: the draft that was looked at; any, if there is none.
+    pub async fn approve_plan(&self, id: &str, revision: Option<i64>) -> Result<Plan, ClientError> {
+        self.post(&["v1", "plans", id, "approve"], &json!({"revision": revision})).await
     }
 
-    pub async fn reject_plan(&self, id: &str, feedback: &str) -> Result<Plan, ClientError> {
-        self.post(&["v1", "plans", id, "reject"], &json!({"feedback": feedback})).await
+    pub async fn reject_plan(&self, id: &str, feedback: &str, revision: Option<i64>) -> Result<Plan, ClientError> {
+        self.post(&["v1", "plans", id, "reject"], &json!({"feedback": feedback, "revision": revision})).await
     }
 
     pub async fn cancel_plan(&self, id: &str, reason: Option<&str>) -> Result<Plan, ClientError> {

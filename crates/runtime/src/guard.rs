@@ -6,7 +6,7 @@ use instar_core::cascade::Reach;
 use instar_core::decide::{HopPhase, fix_hop};
 use instar_core::id::{Entity, Kind};
 use instar_core::machine::{By, Move, Refusal};
-use instar_store::entity::{hop, mission, tool_step};
+use instar_store::entity::{asset, hop, mission, tool_step};
 use uuid::Uuid;
 
 /// `Err` says what stands against it and what to do.
@@ -83,7 +83,8 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
             let open = unready_hop_output(snapshot, hop?);
             (!running)
                 .then(|| "its mission is not in progress: retry the mission first".to_owned())
-                .or(open.map(|name| format!("its output {name} is not READY: provide it first")))
+                .or(open
+                    .map(|name| format!("its output {name} is not READY: provide it, or give its value in outputs")))
         }
         "H28" => match phase(hop?) {
             Some(phase) => match fix_hop(phase) {
@@ -124,6 +125,15 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
             let step = rows.step(entity.id)?;
             let behind = rows.steps_of(step.hop_id).any(|s| s.sequence > step.sequence && s.status == "COMPLETED");
             behind.then(|| "a later step is COMPLETED: nothing runs before what was finished".into())
+        }
+        "AS11" => {
+            let maps = |step: &&tool_step::Model| super::snapshot::mapped_assets(&step.result_mapping);
+            let makes = |step: &&tool_step::Model| step.status == "EXECUTING" && maps(step).contains(&entity.id);
+            let step = rows.steps.iter().find(makes);
+            let hop = mission.and_then(|mission| rows.current_hop(mission)).filter(|hop| hop.status == "EXECUTING");
+            let planned = hop.filter(|hop| is_by_plan(hop) && asset_ids(&hop.outputs).contains(&entity.id));
+            step.map(|step| format!("step {} makes it: cancel that step or stop its hop", step.name))
+                .or(planned.map(|hop| format!("the plan of hop {} makes it: stop that hop", hop.sequence)))
         }
         "AS16" => {
             let named = rows.steps.iter().find(|step| {
@@ -210,6 +220,10 @@ fn unready_output(snapshot: &Snapshot, mission: &mission::Model) -> Option<Strin
 }
 
 fn unready_hop_output(snapshot: &Snapshot, hop: &hop::Model) -> Option<String> {
+    let supplied = |asset: &&asset::Model| {
+        let given = snapshot.said.fresh.iter().any(|fresh| fresh.asset.uuid() == asset.id);
+        given && asset.status != "AWAITING_APPROVAL"
+    };
     let outputs = asset_ids(&hop.outputs).into_iter().filter_map(|id| snapshot.missions.assets.get(&id));
-    outputs.filter(|asset| asset.status != "READY").map(|asset| asset.name.clone()).next()
+    outputs.filter(|asset| asset.status != "READY" && !supplied(asset)).map(|asset| asset.name.clone()).next()
 }

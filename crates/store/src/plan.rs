@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use instar_core::id::{PlanId, RuneId, SessionId, TurnId};
 use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect};
 use sea_orm::{QueryResult, Statement, Value};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use uuid::Uuid;
 
 /// How far back in a log evidence is looked for.
@@ -144,6 +144,34 @@ impl Store {
         found.retain(|(_, result)| *result == results);
         found.reverse();
         Ok(found.into_iter().map(|(id, _)| id).collect())
+    }
+
+    /// Kind and payload of these runes, as far as they are in a session's log and anybody may read them; of each so
+    /// many characters at the most.
+    pub async fn rune_texts(
+        &self,
+        session: SessionId,
+        ids: &[RuneId],
+        chars_max: usize,
+    ) -> Result<HashMap<RuneId, (String, String)>, StoreError> {
+        if ids.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let places: Vec<String> = (4..4 + ids.len()).map(|n| format!("${n}")).collect();
+        let sql = format!(
+            "SELECT id, kind, substr(payload, 1, $3) FROM runes WHERE session_id = $1 AND visibility <> 'secret' \
+             AND seq > (SELECT head_seq FROM sessions WHERE id = $1) - $2 AND id IN ({})",
+            places.join(", ")
+        );
+        let chars = i32::try_from(chars_max).unwrap_or(i32::MAX);
+        let mut values: Vec<Value> = vec![session.uuid().into(), EVIDENCE_RUNES.into(), chars.into()];
+        values.extend(ids.iter().map(|id| Value::from(id.uuid())));
+        let rows = self.ask(&sql, values).await?;
+        let read = |row: &QueryResult| {
+            let id = RuneId::from(row.try_get_by_index::<Uuid>(0)?);
+            Ok((id, (row.try_get_by_index(1)?, row.try_get_by_index(2)?)))
+        };
+        rows.iter().map(read).collect()
     }
 
     /// Those of these runes that are in a session's log.

@@ -27,6 +27,7 @@ const WAIT_MS_MAX: u64 = 2_592_000_000;
 
 const ASSETS_MAX: usize = 50;
 const STEPS_MAX: usize = 32;
+const ATTEMPTS_MAX: u32 = 100;
 
 /// An asset as it is proposed.
 fn asset() -> Value {
@@ -45,6 +46,7 @@ fn asset() -> Value {
             "schema": {"type": "object"},
             "example": {},
             "external_system": text(NAME_CHARS_MAX),
+            "ttl_ms": {"type": "integer", "minimum": 1, "description": "how long a value is good for"},
         },
     })
 }
@@ -325,7 +327,8 @@ impl Native {
                             "parameter to {type: asset_field, state_asset_id} or {type: literal, value}"},
                         "result_mapping": {"type": "object", "description":
                             "result to {type: asset_field, state_asset_id} or {type: discard}; `output` is the whole answer"},
-                        "resource_configs": {"type": "object"},
+                        "attempts_max": {"type": "integer", "minimum": 1, "maximum": ATTEMPTS_MAX, "description":
+                            "how often it is tried in one execution; 3"},
                     },
                 });
                 let steps = json!({"type": "array", "items": step, "minItems": 1, "maxItems": STEPS_MAX});

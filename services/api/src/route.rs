@@ -5,8 +5,8 @@ use crate::auth::Role;
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
 use crate::resource::{
-    account, agent, archive, asset, broadcast, catalog, configure, content, context, definition, hop, key, machine,
-    mcp, message, mission, plan, rune, session, step, tool_call, turn,
+    account, agent, archive, asset, broadcast, catalog, completion, configure, content, context, definition, hop, key,
+    machine, mcp, message, mission, plan, rune, session, step, tool_call, turn,
 };
 use crate::shape::{Field, Kind, Shape};
 use crate::stream;
@@ -521,8 +521,8 @@ pub(crate) static ROUTES: &[Route] = &[
         .taking(&hop::RETRY),
     post("/v1/hops/{id}/replan", Operator, One(200, &hop::HOP), "Plan again", run!(hop::replan))
         .taking(&mission::REASON),
-    post("/v1/hops/{id}/complete", Approver, One(200, &hop::HOP), "Say that it is done", run!(hop::complete))
-        .taking(&hop::COMPLETE),
+    post("/v1/hops/{id}/complete", Approver, One(200, &hop::HOP), "Say that it is done", run!(completion::complete))
+        .taking(&completion::COMPLETE),
     post("/v1/hops/{id}/reset", Operator, One(200, &hop::HOP), "Propose a cancelled hop again", run!(hop::reset))
         .taking(&mission::REASON),
     post("/v1/hops/{id}/archive", Operator, One(200, &hop::HOP), "Put a completed hop away", run!(hop::archive))
@@ -619,7 +619,7 @@ pub(crate) static ROUTES: &[Route] = &[
         "/v1/assets/{id}/reprocess",
         Operator,
         One(200, &asset::ASSET),
-        "Have a new version made",
+        "Open one that a person gave for its next value; what a step makes its hop makes again",
         run!(asset::reprocess),
     )
     .taking(&asset::REASON),
@@ -653,7 +653,8 @@ pub(crate) static ROUTES: &[Route] = &[
         asks("status", "Only those in this state"),
     ]),
     get("/v1/plans/{id}", One(200, &plan::PLAN), "A plan with its tasks", run!(plan::get)),
-    post("/v1/plans/{id}/approve", Approver, One(200, &plan::PLAN), "Let its draft run", run!(plan::approve)),
+    post("/v1/plans/{id}/approve", Approver, One(200, &plan::PLAN), "Let its draft run", run!(plan::approve))
+        .taking(&plan::APPROVE),
     post("/v1/plans/{id}/reject", Approver, One(200, &plan::PLAN), "Have another draft made", run!(plan::reject))
         .taking(&plan::REJECT),
     post(

@@ -64,6 +64,20 @@ impl Shape {
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
     }
 
+    /// The same of an object that may have only some of its fields, and need have none.
+    pub(crate) fn some(&self, given: &Map<String, Value>, known: &[&str], at: &str) -> Wrong {
+        let mut wrong = Vec::new();
+        for (name, value) in given.iter().filter(|(_, value)| !value.is_null()) {
+            let shown: String = name.chars().take(80).collect();
+            let place = format!("{at}/{}", pointer(&shown));
+            match self.fields.iter().find(|field| field.name == name && known.contains(&field.name)) {
+                Some(field) => field.kind.look(value, place, &mut wrong),
+                None => wrong.push((place, format!("there is no such field; known are: {}", known.join(", ")))),
+            }
+        }
+        wrong
+    }
+
     fn look(&self, body: &Map<String, Value>, at: &str, wrong: &mut Wrong) {
         for name in body.keys().filter(|name| !self.fields.iter().any(|field| field.name == name.as_str())) {
             let known = self.fields.iter().map(|field| field.name).collect::<Vec<_>>().join(", ");

@@ -1,6 +1,7 @@
 //! Missions and plans as plays: what their agents answer, and what must be true of each in the end.
 
 use super::Round;
+use super::person::Errand;
 use crate::audit;
 use anyhow::Result;
 use instar_store::Store;
@@ -10,12 +11,12 @@ use serde_json::{Value, json};
 pub(super) const TOOLS: [&str; 4] = ["propose_hop_plan", "propose_hop_impl", "put", "echo"];
 const TASKS: [&str; 3] = ["first", "second", "third"];
 
-/// A mission that nobody has to decide on.
-pub(super) fn mission(word: &str, agent: &str) -> Value {
+/// A mission with an agent that knows from its name how to go about it.
+pub(super) fn mission(word: &str, agent: &str, errand: Errand) -> Value {
     json!({
-        "name": word, "goal": "a word", "success_criteria": ["it is said"],
+        "name": format!("{word} {}", errand.word()), "goal": "a word", "success_criteria": ["it is said"],
         "outputs": [{"name": "word", "type": "string"}], "agent_id": agent,
-        "gates": {"mission": "auto", "plan": "auto", "impl": "auto", "execute": "auto"},
+        "gates": errand.gates(),
     })
 }
 
@@ -47,6 +48,12 @@ pub(super) fn reply(tools: &[&str], prompt: &str) -> Option<Reply> {
         let made = json!({"type": "asset_field", "state_asset_id": asset_after(prompt, "and makes ")});
         let word = prompt.lines().next().unwrap_or_default();
         let literal = |text: &str| json!({"type": "literal", "value": text});
+        if word.contains(Errand::Mended.word()) && !prompt.contains("What went wrong") {
+            // Its answer is no text, which the asset has to be.
+            let put = json!({"tool_id": "put", "parameter_mapping": {"token": literal(word)},
+                "result_mapping": {"output": made}});
+            return Some(Reply::call("propose_hop_impl", json!({"steps": [put]})));
+        }
         let steps = json!([
             {"tool_id": "put", "parameter_mapping": {"token": literal(word)}, "result_mapping": {}},
             {"tool_id": "echo", "parameter_mapping": {"text": literal(word)}, "result_mapping": {"output": made}},
@@ -55,7 +62,10 @@ pub(super) fn reply(tools: &[&str], prompt: &str) -> Option<Reply> {
     }
     if prompt.contains("Propose the next hop") {
         let output = json!({"asset_id": asset_after(prompt, "- word (")});
-        return Some(Reply::call("propose_hop_plan", json!({"name": "only", "output": output, "is_final": true})));
+        let planned = prompt.lines().next().is_some_and(|line| line.contains(Errand::Planned.word()));
+        let executor = if planned { "plan" } else { "steps" };
+        let hop = json!({"name": "only", "output": output, "is_final": true, "executor": executor});
+        return Some(Reply::call("propose_hop_plan", hop));
     }
     None
 }

@@ -130,8 +130,17 @@ async fn is_edited_paused_and_stopped(world: World) -> Result<()> {
     let hop = hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
     let (id, revision) = (text(&hop, "id")?, &hop["revision"]);
     let step = world.get(&format!("/v1/hops/{id}/steps")).await?["data"][0]["id"].clone();
-    let change = json!({"revision": revision, "steps": [{"id": step, "name": "dig deeper"}]});
-    on(&world, &id, "edit-impl", change).await?;
+    let path = format!("/v1/hops/{id}/edit-impl");
+    let edit = |more: Value| {
+        let mut one = json!({"id": step, "name": "dig deeper"});
+        one.as_object_mut().into_iter().for_each(|one| one.extend(more.as_object().cloned().unwrap_or_default()));
+        json!({"revision": revision, "steps": [one]})
+    };
+    world.post(&path, edit(json!({"resource_configs": {"spade": 1}}))).await?.refuses(422, "parameter_mapping");
+    world.post(&path, edit(json!({"attempts_max": 0}))).await?.refuses(422, "1 to 100");
+    on(&world, &id, "edit-impl", edit(json!({"attempts_max": 7}))).await?;
+    let steps = world.get(&format!("/v1/hops/{id}/steps")).await?;
+    ensure!(steps["data"][0]["attempts_max"] == 7, "{steps}");
     on(&world, &id, "approve-impl", json!({})).await?;
     on(&world, &id, "execute", json!({})).await?;
     world.until(&format!("/v1/hops/{id}/steps"), |steps| steps["data"][0]["status"] == "EXECUTING").await?;

@@ -20,6 +20,7 @@ pub(crate) static PLAIN: Group = Group {
     scenarios: scenarios![
         reaches_its_goal,
         is_rejected_and_drafted_anew,
+        is_judged_by_the_critic_of_its_session,
         is_judged_and_tried_again,
         is_made_anew_when_the_critic_wants_that,
         stops_after_its_last_iteration,
@@ -190,6 +191,23 @@ fn diamond() -> Value {
     json!([task("a", &[]), task("b", &["a"]), task("c", &["a"]), task("d", &["b", "c"])])
 }
 
+/// By its evidence too, and by nobody who had a part in the work.
+async fn is_judged_by_the_critic_of_its_session(world: World) -> Result<()> {
+    let echo = Reply::call("echo", json!({"text": "soundings of the reef"}));
+    let lines = Lines::default().plan(json!([task("a", &[])])).task("a", [echo, done("charted")]).pass();
+    let prompts = lines.follow(&world);
+    let session = world.session().await?;
+    world.agent(&session, json!({"name": "root", "tools": ["echo"]})).await?;
+    let own = json!({"name": "judge", "role": "critic", "system_prompt": format!("[{}]", world.name)});
+    let judge = world.agent(&session, own).await?;
+    let plan = set_goal(&world, &session, json!({"tools": ["echo"]})).await?;
+    let met = is(&world, &plan, "goal_met").await?;
+    ensure!(met["critic_id"] == json!(judge), "{met}");
+    let told = prompts.of("verdict");
+    ensure!(told[0].contains("(tool.result)") && told[0].contains("soundings of the reef"), "{told:?}");
+    Ok(())
+}
+
 async fn reaches_its_goal(world: World) -> Result<()> {
     let lines = Lines::default().plan(diamond()).task("a", [done("the boat is built")]).pass();
     let prompts = lines.follow(&world);
@@ -237,7 +255,13 @@ async fn is_rejected_and_drafted_anew(world: World) -> Result<()> {
     let anew = world.until(&format!("/v1/plans/{plan}"), |plan| plan["revision"] == 2).await?;
     ensure!(of(&anew, "swim")["status"] == "cancelled" && of(&anew, "row")["status"] == "pending", "{anew}");
     ensure!(prompts.of("plan").last().is_some_and(|text| text.contains("Nobody can swim.")));
-    world.act(&format!("/v1/plans/{plan}/approve"), json!({})).await?;
+    // Whoever decides on the first draft decides on what is no longer there.
+    for (verb, body) in [("approve", json!({"revision": 1})), ("reject", json!({"revision": 1, "feedback": "no"}))] {
+        let stale = world.post(&format!("/v1/plans/{plan}/{verb}"), body).await?;
+        let told = stale.refuses(409, "revision 2");
+        ensure!(told["revision"] == 2, "{told}");
+    }
+    world.act(&format!("/v1/plans/{plan}/approve"), json!({"revision": 2})).await?;
     is(&world, &plan, "goal_met").await?;
     world.runes_of(&session, "plan.updated", 1).await?;
     Ok(())

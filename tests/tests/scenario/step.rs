@@ -32,6 +32,7 @@ pub(crate) static PLAIN: Group = Group {
         are_proposed_with_values_of_their_own,
         fail_and_are_retried_fixed_and_restarted,
         are_stopped_and_supplied_by_hand,
+        give_way_to_a_hop_that_is_done_by_hand,
         are_sent_back_reset_and_removed,
         lose_an_input_that_expires,
         keep_assets_people_can_use,
@@ -199,12 +200,45 @@ async fn are_stopped_and_supplied_by_hand(world: World) -> Result<()> {
     provide(&world, v.input, json!("x")).await?;
     v.execute().await?;
     v.call_is(0, |call| call.owner.is_some()).await?;
+    world.refused(&format!("/v1/assets/{}/cancel", v.middle), json!({}), "cancel that step").await?;
     world.act(&format!("/v1/steps/{}/cancel", v.steps[0]), json!({})).await?;
     v.hop_is(&["CANCELLED"]).await?;
     asset_is(&world, v.middle, "READY_FOR_PROCESSING").await?;
     ensure!(v.calls(0).await?.iter().all(|call| call.status == "cancelled_result"));
     world.refused(&format!("/v1/steps/{}/complete", v.steps[0]), json!({"outputs": {}}), "CANCELLED").await?;
     Ok(())
+}
+
+/// H27 with what the hop should have made: under a step that runs, and of one that failed.
+async fn give_way_to_a_hop_that_is_done_by_hand(world: World) -> Result<()> {
+    let plan: [Plan; 1] = [("dig", json!({}), json!({"output": "output"}))];
+    let v = voyage(&world, plainly, &plan).await?;
+    provide(&world, v.input, json!("x")).await?;
+    v.execute().await?;
+    v.call_is(0, |call| call.owner.is_some()).await?;
+    let complete = format!("/v1/hops/{}/complete", v.hop);
+    let with = |outputs: Value| json!({"reason": "found in a drawer", "outputs": outputs});
+    world.refused(&complete, with(json!({})), "give its value in outputs").await?;
+    world.post(&complete, with(json!({"treasure": "x"}))).await?.refuses(422, "is no output of this hop");
+    world.post(&complete, with(json!({(v.output.to_string()): 7}))).await?.refuses(422, "expected string");
+    asset_is(&world, v.output, "PROCESSING").await?;
+    let done = world.act(&complete, with(json!({(v.output.to_string()): "an old map"}))).await?;
+    ensure!(done["status"] == "COMPLETED", "{done}");
+    ensure!(v.value(v.output, 1).await? == "an old map");
+    step_is(&world, &v, 0, "CANCELLED").await?;
+    ensure!(v.calls(0).await?.iter().all(|call| call.status == "cancelled_result"));
+    v.is_sound().await?;
+
+    let v = voyage(&world, plainly, &[("sleep", json!({}), json!({"output": "output"}))]).await?;
+    provide(&world, v.input, json!("x")).await?;
+    v.execute().await?;
+    v.hop_is(&["FAILED"]).await?;
+    asset_is(&world, v.output, "ERROR").await?;
+    let complete = format!("/v1/hops/{}/complete", v.hop);
+    let name = text(&world.get(&format!("/v1/assets/{}", v.output)).await?, "name")?;
+    world.act(&complete, json!({"reason": "by hand", "outputs": {name: "a new map"}})).await?;
+    ensure!(v.value(v.output, 1).await? == "a new map");
+    v.is_sound().await
 }
 
 async fn are_sent_back_reset_and_removed(world: World) -> Result<()> {
@@ -250,9 +284,9 @@ async fn lose_an_input_that_expires(world: World) -> Result<()> {
     let hop = v.hop_is(&["FAILED"]).await?;
     ensure!(hop.error.unwrap_or_default().to_string().contains("EXPIRED"));
     asset_is(&world, v.middle, "ERROR").await?;
-    let again = world.act(&format!("/v1/assets/{}/reprocess", v.middle), json!({})).await?;
-    ensure!(again["status"] == "PROCESSING", "{again}");
-    Ok(())
+    // Its hop makes it again; nothing else could.
+    world.refused(&format!("/v1/assets/{}/reprocess", v.middle), json!({}), "retry that hop").await?;
+    asset_is(&world, v.middle, "ERROR").await.map(drop)
 }
 
 async fn keep_assets_people_can_use(world: World) -> Result<()> {
@@ -270,11 +304,10 @@ async fn keep_assets_people_can_use(world: World) -> Result<()> {
     world.request("PATCH", &path, Some(json!({"revision": 1, "name": "old"}))).await?.refuses(409, "revision 2");
     world.act(&format!("{path}/accept"), json!({})).await?;
     world.act(&format!("{path}/provide"), json!({"value": "# One"})).await?;
-    world.act(&format!("{path}/reprocess"), json!({})).await?;
-    ensure!(world.get(&path).await?["status"] == "PROCESSING");
+    let open = world.act(&format!("{path}/reprocess"), json!({})).await?;
+    ensure!(open["status"] == "READY_FOR_PROCESSING", "nobody but a person makes it: {open}");
     let old = world.request("GET", &format!("{path}/content"), None).await?;
     ensure!(old.text == "# One", "the old version stays readable: {}", old.text);
-    world.act(&format!("{path}/cancel"), json!({})).await?;
     world.act(&format!("{path}/provide"), json!({"value": "# Two"})).await?;
     let versions = world.get(&format!("{path}/versions")).await?;
     ensure!(versions["data"].as_array().is_some_and(|v| v.len() == 2 && v[0]["version"] == 2), "{versions}");

@@ -129,6 +129,11 @@ pub static LIST: &[Cascade] = &[
     after("H29", StepsOfHop, "restart_step").when(When::Cause(Restart)),
     after("H10 H23 H24 H25 H27 H31", StepsOfHop, "cancel_step"),
     after("H23 H25 H26 H27", PlanOfHop, "user_cancel"),
+    // Supplied values count before the mission is asked whether it has all that it promises.
+    after("H27", SuppliedOutputsOfHop, "refresh_asset"),
+    after("H27", SuppliedOutputsOfHop, "start_processing"),
+    after("H27", SuppliedOutputsOfHop, "reprocess"),
+    after("H27", SuppliedOutputsOfHop, "processing_completed"),
     pick("H21 H27", MissionOfHop, Pick::MissionAfterHop),
     pick("H8 H11 H14 H22 H36", MissionOfHop, Pick::MissionAfterFailure),
     after("H23 H24 H31", MissionOfHop, "hop_cancelled"),

@@ -116,6 +116,8 @@ reaches! {
         NewAssetsOfHop
         DroppedAssetsOfHop
         EditedAssetsOfHop
+        /// Outputs whose values a person brings who completes the hop by hand.
+        SuppliedOutputsOfHop
         OutputsOfStep
         /// What the hop makes that a plan carries out.
         OutputsOfPlan

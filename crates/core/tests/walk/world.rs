@@ -283,6 +283,7 @@ impl View for World {
             OutputsOfHop => self.outputs_of_hop(of),
             NewAssetsOfHop => self.newcomers(of, Kind::Asset, &[60], 11),
             DroppedAssetsOfHop | EditedAssetsOfHop => some(own(Kind::Asset), 12),
+            SuppliedOutputsOfHop => some(self.outputs_of_hop(of), 17),
             OutputsOfStep => self.owner(of).map_or(vec![], |hop| self.outputs_of_hop(hop)),
             OutputsOfPlan => self.hop_of_plan.get(&of).map_or(vec![], |hop| self.outputs_of_hop(*hop)),
             PlansOfSession => all(Kind::Plan),

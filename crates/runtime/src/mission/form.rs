@@ -397,6 +397,11 @@ impl StepForm {
             }
             step.name.iter().for_each(|name| look.text(&format!("/steps/{i}/name"), name, NAME_CHARS_MAX));
             look.maybe(&format!("/steps/{i}/description"), step.description.as_deref());
+            let empty = |given: &Value| given.is_null() || given.as_object().is_some_and(Map::is_empty);
+            if step.resource_configs.as_ref().is_some_and(|given| !empty(given)) {
+                let why = "tools take what they need as parameters: map it as a literal in parameter_mapping";
+                look.0.push((format!("/steps/{i}/resource_configs"), why.into()));
+            }
             if step.attempts_max.is_some_and(|n| !(1..=ATTEMPTS_MAX).contains(&n)) {
                 look.0.push((format!("/steps/{i}/attempts_max"), format!("must be 1 to {ATTEMPTS_MAX}")));
             }
@@ -441,6 +446,7 @@ impl StepForm {
         put_some(&mut row.description, &self.description);
         put_some(&mut row.tool, &self.tool_id);
         put_some(&mut row.resource_configs, &self.resource_configs);
+        put(&mut row.attempts_max, &self.attempts_max);
         if let Some(mapping) = &self.parameter_mapping {
             row.parameter_mapping = Value::Object(mapping.clone());
         }

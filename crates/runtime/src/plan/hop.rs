@@ -15,7 +15,7 @@ use std::fmt::Write;
 use uuid::Uuid;
 
 /// What a session may say in `config.plans` of the plans that its hops make.
-const TERMS: [&str; 8] = [
+pub const HOP_TERMS: [&str; 9] = [
     "rubric",
     "max_iterations",
     "attempts_max",
@@ -24,14 +24,16 @@ const TERMS: [&str; 8] = [
     "model",
     "tools",
     "instructions",
+    BUDGET,
 ];
+const BUDGET: &str = "budget";
 
 /// The plan that an execution of the hop begins with. Whoever let the hop run has let its plan run.
 pub(crate) fn row(rows: &Missions, session: &session::Model, hop: &hop::Model, at: DateTime<Utc>) -> plan::Model {
     let given = &session.config["plans"];
-    let terms = TERMS.iter().filter(|name| !given[**name].is_null());
+    let terms = HOP_TERMS.iter().filter(|name| **name != BUDGET && !given[**name].is_null());
     let config = Value::Object(terms.map(|name| ((*name).to_owned(), given[*name].clone())).collect());
-    let budget = if given["budget"].is_object() { given["budget"].clone() } else { json!({}) };
+    let budget = if given[BUDGET].is_object() { given[BUDGET].clone() } else { json!({}) };
     let new = NewPlan {
         goal: goal(rows, hop),
         autonomy: "auto".into(),

@@ -11,7 +11,7 @@ mod settle;
 mod step;
 mod work;
 
-pub use hop::Delivery;
+pub use hop::{Delivery, HOP_TERMS};
 pub use settle::PlanError;
 pub use work::{BLOCK_TASK, COMPLETE_TASK, FAIL_TASK, PROPOSE_PLAN, Purpose, SUBMIT_CRITIQUE, Work};
 

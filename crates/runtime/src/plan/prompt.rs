@@ -9,6 +9,11 @@ use serde_json::Value;
 const RESULTS_CHARS: usize = 40_000;
 const RESULT_CHARS_MIN: usize = 400;
 
+/// The same of evidence, and how many pieces of it at the most.
+const EVIDENCE_CHARS: usize = 30_000;
+const EVIDENCE_CHARS_MIN: usize = 300;
+const EVIDENCE_PIECES: usize = 100;
+
 pub(super) const ORCHESTRATOR: &str = "You lead a plan. You split goals into tasks that other agents do, each by itself \
      and in a conversation of its own, and you say what has to be done before what.";
 pub(super) const WORKER: &str = "You do tasks of a plan, one at a time. Do what the task says with the tools you have, \
@@ -114,6 +119,23 @@ pub(super) fn report(task: &task::Model, why: &str) -> String {
     format!("{why} Go on with task {} ({}) if it is not done.{HOW_TO_END}", task.key, task.title)
 }
 
+fn evidence_of(task: &task::Model) -> Vec<RuneId> {
+    serde_json::from_value(task.evidence.clone()).unwrap_or_default()
+}
+
+/// The runes that a critic is shown: of each task its newest, so that every task has its share.
+pub(super) fn quoted(tasks: &[task::Model]) -> Vec<RuneId> {
+    let of: Vec<Vec<RuneId>> = tasks.iter().map(evidence_of).filter(|ids| !ids.is_empty()).collect();
+    let each = (EVIDENCE_PIECES / of.len().max(1)).max(1);
+    let newest = of.iter().flat_map(|ids| ids.iter().skip(ids.len().saturating_sub(each)).copied());
+    newest.take(EVIDENCE_PIECES).collect()
+}
+
+/// Characters of one piece, where there are so many.
+pub(super) fn evidence_chars(pieces: usize) -> usize {
+    (EVIDENCE_CHARS / pieces.max(1)).max(EVIDENCE_CHARS_MIN)
+}
+
 /// To the critic.
 pub(super) fn critique(scene: &Scene) -> String {
     let plan = &scene.plan;
@@ -133,10 +155,13 @@ pub(super) fn critique(scene: &Scene) -> String {
             "failed" => text += &format!("  error: {}\n", task.error.as_deref().unwrap_or_default()),
             _ => text += &format!("  result: {}\n", result(task, chars)),
         }
-        let evidence: Vec<RuneId> = serde_json::from_value(task.evidence.clone()).unwrap_or_default();
-        if !evidence.is_empty() {
-            let ids: Vec<String> = evidence.iter().map(ToString::to_string).collect();
-            text += &format!("  evidence: {}\n", ids.join(", "));
+        let evidence = evidence_of(task);
+        let unseen = evidence.iter().filter(|id| !scene.evidence.contains_key(id)).count();
+        for (id, (kind, said)) in evidence.iter().filter_map(|id| Some((id, scene.evidence.get(id)?))) {
+            text += &format!("  evidence {id} ({kind}): {}\n", cut(said, evidence_chars(scene.evidence.len())));
+        }
+        if unseen > 0 {
+            text += &format!("  evidence not shown here: {unseen}\n");
         }
     }
     if plan.asked > 0 {

@@ -1,7 +1,8 @@
 //! What is read before it is decided how a plan goes on.
 
+use super::prompt;
 use chrono::{DateTime, Utc};
-use instar_core::id::{PlanId, SessionId};
+use instar_core::id::{PlanId, RuneId, SessionId};
 use instar_core::plan::{Limits, Used};
 use instar_store::entity::{agent, critique, plan, session, task, turn};
 use instar_store::{Store, StoreError};
@@ -19,6 +20,8 @@ pub(super) struct Scene {
     pub(super) owners: HashMap<Uuid, agent::Model>,
     /// Oldest first; read only while it is planned anew.
     pub(super) critiques: Vec<critique::Model>,
+    /// What the results are borne out by, in its own words; read only while they are judged.
+    pub(super) evidence: HashMap<RuneId, (String, String)>,
     pub(super) used: Used,
     pub(super) now: DateTime<Utc>,
 }
@@ -46,6 +49,12 @@ impl Scene {
             "planning" => store.critiques_of(id).await?,
             _ => Vec::new(),
         };
+        let quoted = match plan.status.as_str() {
+            "reviewing" => prompt::quoted(&tasks),
+            _ => Vec::new(),
+        };
+        let chars = prompt::evidence_chars(quoted.len());
+        let evidence = store.rune_texts(SessionId::from(plan.session_id), &quoted, chars + 1).await?;
         let now = store.now().await?;
         let mut used =
             Used { wall_time_ms: (now - plan.created_at).num_milliseconds().max(0) as u64, ..Used::default() };
@@ -53,7 +62,7 @@ impl Scene {
         if limits.max_tokens.is_some() || limits.max_tool_calls.is_some() {
             (used.tokens, used.tool_calls) = store.plan_usage(id).await?;
         }
-        Ok(Some(Scene { session, plan, tasks, turns, owners, critiques, used, now }))
+        Ok(Some(Scene { session, plan, tasks, turns, owners, critiques, evidence, used, now }))
     }
 
     pub(super) fn task(&self, id: Uuid) -> Option<&task::Model> {

@@ -17,6 +17,8 @@ use std::collections::HashMap;
 
 /// Steps that one look takes at the most; whoever looks next goes on.
 const STEPS_MAX: usize = 256;
+/// Free critics of a session among which one without a part in the work is looked for.
+const CRITICS_LOOKED_AT: u64 = 20;
 /// How often it is looked again because others changed the same rows.
 const LOOKS_MAX: usize = 8;
 
@@ -233,13 +235,22 @@ impl Hub {
         self.made_for(scene, "orchestrator", name).await.map(Lent::New).map(Some)
     }
 
-    /// One of the plan's own, which has seen none of the work.
+    /// The one that has judged the plan before; else one that the session keeps for it and that had no part in the
+    /// work; else a new one, which has seen none of it. `None`: it is busy.
     async fn critic(&self, scene: &Scene) -> Result<Option<Lent>, PlanError> {
         if let Some(own) = scene.plan.critic_id {
             let row = self.store().agent(AgentId::from(own)).await?;
             if row.as_ref().is_some_and(takes_work) {
                 return Ok(self.store().free_agent(own).await?.map(Lent::Free));
             }
+        }
+        let part = |agent: &agent::Model| {
+            let led = scene.plan.orchestrator_id == Some(agent.id);
+            led || scene.tasks.iter().any(|task| task.owner_id == Some(agent.id))
+        };
+        let free = self.store().free_agents(session(scene), "critic", CRITICS_LOOKED_AT).await?;
+        if let Some(agent) = free.into_iter().find(|agent| !part(agent)) {
+            return Ok(Some(Lent::Free(agent)));
         }
         let there = self.store().agents_at_hand(session(scene), "critic").await?;
         self.made_for(scene, "critic", format!("critic-{}", there + 1)).await.map(Lent::New).map(Some)

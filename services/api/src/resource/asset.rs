@@ -389,8 +389,12 @@ pub(crate) async fn reject(call: Arc<Call>) -> Result<Reply, Problem> {
     command(&call, "reject_asset").await
 }
 
+/// What a step makes its hop makes again; what a person gave is opened for the next value.
 pub(crate) async fn reprocess(call: Arc<Call>) -> Result<Reply, Problem> {
-    command(&call, "reprocess").await
+    let (row, _) = find::asset(&call).await?;
+    let reason = reason(&call);
+    let act = act(&call, &row, "reprocess").reason(reason.as_deref().unwrap_or("a new value is wanted"));
+    carry(&call, instar_runtime::reprocess(act, AssetId::from(row.id))).await
 }
 
 pub(crate) async fn cancel(call: Arc<Call>) -> Result<Reply, Problem> {
@@ -439,15 +443,12 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
     let mut after = row.clone();
     edit.apply(&mut after);
     sound(&after)?;
-    let (id, expected) = (row.id, edit.revision);
+    let id = row.id;
     let changes = json!({"changes": call.body});
     let act = act(&call, &row, "edit_asset")
         .reason("revised")
         .telling("asset.revised", changes)
-        .provided(move |snapshot| match snapshot.missions.assets.get(&id).map(|row| row.revision) {
-            Some(found) if found != expected => Err(ActError::Stale { expected, found }),
-            _ => Ok(()),
-        })
+        .at_revision(Some(edit.revision))
         .editing(move |snapshot| {
             if let Some(row) = snapshot.missions.assets.get_mut(&id) {
                 edit.apply(row);

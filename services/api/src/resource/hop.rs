@@ -71,7 +71,8 @@ pub(crate) static STEP_EDIT: Shape = Shape {
         may("tool_id", Kind::Text(200), "Its tool"),
         may("parameter_mapping", Kind::Object, "Where each parameter comes from"),
         may("result_mapping", Kind::Object, "Where each result goes"),
-        may("resource_configs", Kind::Object, "What the tool needs besides"),
+        may("resource_configs", Kind::Object, "Must be empty: a tool takes what it needs as parameters"),
+        may("attempts_max", Kind::Integer, "How often it is tried in one execution, 1 to 100"),
     ],
 };
 pub(crate) static EDIT_IMPL: Shape = Shape {
@@ -88,8 +89,6 @@ pub(crate) static RETRY: Shape = Shape {
         may("reason", Kind::Text(4_000), "Why; runes carry it"),
     ],
 };
-pub(crate) static COMPLETE: Shape =
-    Shape { name: "CompleteHop", fields: &[must("reason", Kind::Text(4_000), "Why it counts as done")] };
 pub(crate) static CHANGES: Shape = Shape {
     name: "RequestHopChanges",
     fields: &[
@@ -258,7 +257,6 @@ commands! {
     cancel "cancel_hop",
     retry "retry_hop",
     replan "replan_hop",
-    complete "mark_hop_completed",
     reset "reset_hop",
     archive "archive_hop",
 }
@@ -288,7 +286,7 @@ pub(crate) async fn edit_plan(call: Arc<Call>) -> Result<Reply, Problem> {
     voyage::again(&call, of, Some(id), |rows| {
         let hop = rows.hops.get(&row.id).unwrap_or(&row);
         let act = flow::hop_plan(rows, hop, "edit_hop_plan", form.clone(), call.actor())?;
-        Ok(voyage::of_hop_revision(&call, act, id))
+        Ok((voyage::of_revision(&call, act), ()))
     })
     .await?;
     voyage::advance(&call, of).await;
@@ -314,7 +312,7 @@ pub(crate) async fn edit_impl(call: Arc<Call>) -> Result<Reply, Problem> {
             return Err(ActError::Unfit(wrong.join("; ")));
         }
         let act = flow::edit_impl(rows, hop, steps.clone(), call.actor())?;
-        Ok(voyage::of_hop_revision(&call, act, id))
+        Ok((voyage::of_revision(&call, act), ()))
     })
     .await?;
     voyage::advance(&call, of).await;

@@ -305,7 +305,7 @@ pub(crate) async fn revise(call: Arc<Call>) -> Result<Reply, Problem> {
     edit.check().map_err(Problem::invalid)?;
     voyage::again(&call, id, None, |rows| {
         let act = flow::revise_mission(rows, id, edit.clone(), call.actor())?;
-        Ok(voyage::of_mission_revision(&call, act, id))
+        Ok((voyage::of_revision(&call, act), ()))
     })
     .await?;
     Ok(Reply::ok(shown(&call, id).await?))

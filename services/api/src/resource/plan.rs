@@ -8,7 +8,7 @@ use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::{Problem, runes_of};
 use crate::settle::{refuse, settle};
-use crate::shape::{Kind, Shape, may, must};
+use crate::shape::{Kind, Shape, Wrong, may, must};
 use axum::http::StatusCode;
 use instar_core::id::{AgentId, HopId, PlanId, SessionId, TaskId, TurnId};
 use instar_core::machine::{plan as machine, task as task_machine};
@@ -18,7 +18,7 @@ use instar_runtime::flow::{self, NewPlan};
 use instar_store::entity::{critique, plan, session, task};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -43,8 +43,15 @@ pub(crate) static NEW_PLAN: Shape = Shape {
         may("orchestrator_id", Kind::Id("agt"), "Who makes the plan; else one of that role, else a new one"),
     ],
 };
-pub(crate) static REJECT: Shape =
-    Shape { name: "RejectPlan", fields: &[must("feedback", Kind::Text(WORDS_BYTES_MAX), "What another plan needs")] };
+const REVISION: &str = "What was shown to whoever decides; must still be the revision";
+pub(crate) static APPROVE: Shape = Shape { name: "ApprovePlan", fields: &[may("revision", Kind::Integer, REVISION)] };
+pub(crate) static REJECT: Shape = Shape {
+    name: "RejectPlan",
+    fields: &[
+        must("feedback", Kind::Text(WORDS_BYTES_MAX), "What another plan needs"),
+        may("revision", Kind::Integer, REVISION),
+    ],
+};
 pub(crate) static CANCEL: Shape =
     Shape { name: "CancelPlan", fields: &[may("reason", Kind::Text(1_000), "Why, for the log")] };
 pub(crate) static UNBLOCK: Shape = Shape {
@@ -141,13 +148,13 @@ struct New {
     workers_max: Option<i64>,
     model: Option<String>,
     tools: Option<Vec<String>>,
-    instructions: Option<serde_json::Map<String, Value>>,
+    instructions: Option<Map<String, Value>>,
     orchestrator_id: Option<String>,
 }
 
 impl New {
     /// Every problem that its shape does not show.
-    fn problems(&self, call: &Call) -> Vec<(String, String)> {
+    fn problems(&self, call: &Call) -> Wrong {
         let mut wrong = Vec::new();
         for (name, given, least, most) in [
             ("max_iterations", self.max_iterations, 1, 100),
@@ -198,6 +205,12 @@ impl New {
         let (autonomy, budget) = (self.autonomy.unwrap_or_else(|| "manual".into()), self.budget.unwrap_or(json!({})));
         NewPlan { goal: self.goal, autonomy, config, budget, hop: None, orchestrator }
     }
+}
+
+/// Of what a session says of the plans that its hops make, whatever their goals.
+pub(crate) fn problems_of_terms(call: &Call, mut given: Map<String, Value>) -> Result<Wrong, serde_json::Error> {
+    given.insert("goal".into(), json!(""));
+    serde_json::from_value::<New>(Value::Object(given)).map(|new| new.problems(call))
 }
 
 pub(crate) fn show(row: &plan::Model) -> Value {
@@ -353,6 +366,11 @@ async fn command<'a>(
     Ok(Reply::ok(whole(call, &row).await?))
 }
 
+/// The draft that the caller has looked at.
+fn seen(call: &Call) -> Option<i64> {
+    call.body.get("revision").and_then(Value::as_i64)
+}
+
 pub(crate) async fn approve(call: Arc<Call>) -> Result<Reply, Problem> {
     let (row, _) = find::plan(&call).await?;
     if row.status == "planning" && !row.drafted {
@@ -363,7 +381,7 @@ pub(crate) async fn approve(call: Arc<Call>) -> Result<Reply, Problem> {
             "there is no draft yet: wait until the orchestrator has made one",
         ));
     }
-    command(&call, row, "plan_approved", |act| act.reason("approved")).await
+    command(&call, row, "plan_approved", |act| act.reason("approved").at_revision(seen(&call))).await
 }
 
 pub(crate) async fn reject(call: Arc<Call>) -> Result<Reply, Problem> {
@@ -377,7 +395,7 @@ pub(crate) async fn reject(call: Arc<Call>) -> Result<Reply, Problem> {
             "there is no draft yet: wait until the orchestrator has made one",
         ));
     }
-    command(&call, row, "plan_rejected", |act| act.reason(feedback)).await
+    command(&call, row, "plan_rejected", |act| act.reason(feedback).at_revision(seen(&call))).await
 }
 
 pub(crate) async fn cancel(call: Arc<Call>) -> Result<Reply, Problem> {

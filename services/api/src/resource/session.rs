@@ -3,7 +3,7 @@
 use super::agent::{self, AGENT, NEW_AGENT, Spec};
 use super::budget::{self, Limited};
 use super::command::Command;
-use super::{find, voyage, wake};
+use super::{find, terms, wake};
 use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::{Problem, runes_of};
@@ -48,7 +48,11 @@ pub(crate) static NEW_SESSION: Shape = Shape {
     name: "NewSession",
     fields: &[
         may("name", Kind::Text(200), "What people call it"),
-        may("config", Kind::Object, "Its configuration"),
+        may(
+            "config",
+            Kind::Object,
+            "Its configuration: missions are terms of missions that its agents propose, plans of plans that its hops make; the rest is yours",
+        ),
         may("budget", Kind::Budget, "Its limits"),
         may(
             "root_agent",
@@ -92,7 +96,7 @@ pub(crate) fn show(row: &session::Model) -> Value {
 
 pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let New { name, config, budget, root_agent } = call.read()?;
-    let wrong = voyage::unfit_terms(&config);
+    let wrong = terms::problems(&call, &config);
     if !wrong.is_empty() {
         return Err(Problem::invalid(wrong));
     }

@@ -16,16 +16,6 @@ use serde_json::Value;
 /// How often a command looks again when the rows changed under it.
 const LOOKS_MAX: usize = 8;
 
-/// What is wrong with how a session wants the missions run that its agents propose.
-pub(crate) fn unfit_terms(config: &Value) -> Vec<(String, String)> {
-    let Some(given) = config.get("missions").filter(|given| !given.is_null()) else { return Vec::new() };
-    let within = |at: &str| format!("/config/missions{at}");
-    match serde_json::from_value::<flow::Terms>(given.clone()) {
-        Ok(terms) => terms.check().err().into_iter().flatten().map(|(at, why)| (within(&at), why)).collect(),
-        Err(no) => vec![(within(""), no.to_string())],
-    }
-}
-
 /// A body that was checked field by field, as a whole.
 pub(crate) fn read<T: DeserializeOwned>(body: Value) -> Result<T, Problem> {
     serde_json::from_value(body).map_err(|no| Problem::invalid(vec![(String::new(), no.to_string())]))
@@ -45,30 +35,9 @@ fn expected(call: &Call) -> Option<i64> {
     call.body.get("revision").and_then(Value::as_i64)
 }
 
-/// Only as long as the mission's proposal is the one that the caller has seen.
-pub(crate) fn of_mission_revision<'a>(call: &Call, act: Act<'a>, id: MissionId) -> (Act<'a>, ()) {
-    let expected = expected(call);
-    let act = act.provided(move |snapshot| {
-        let found = snapshot.missions.missions.get(&id.uuid()).map(|row| row.revision);
-        same(expected, found)
-    });
-    (act, ())
-}
-
-pub(crate) fn of_hop_revision<'a>(call: &Call, act: Act<'a>, id: HopId) -> (Act<'a>, ()) {
-    let expected = expected(call);
-    let act = act.provided(move |snapshot| {
-        let found = snapshot.missions.hops.get(&id.uuid()).map(|row| row.revision);
-        same(expected, found)
-    });
-    (act, ())
-}
-
-fn same(expected: Option<i64>, found: Option<i64>) -> Result<(), ActError> {
-    match (expected, found) {
-        (Some(expected), Some(found)) if expected != found => Err(ActError::Stale { expected, found }),
-        _ => Ok(()),
-    }
+/// Only as long as the proposal is the one that the caller has seen.
+pub(crate) fn of_revision<'a>(call: &Call, act: Act<'a>) -> Act<'a> {
+    act.at_revision(expected(call))
 }
 
 /// Only as long as the revision is the one that the caller has seen.
@@ -80,8 +49,7 @@ pub(crate) fn on_mission<'a>(call: &'a Call, row: &mission::Model, event: &'a st
     let (id, session, said) = (MissionId::from(row.id), SessionId::from(row.session_id), feedback(call));
     let mut act = Act::new(session, id, &mission_machine::TABLE, event, call.actor()).reason(reason(call, event));
     act.traceparent.clone_from(&call.traceparent);
-    let act = of_mission_revision(call, act, id).0;
-    act.editing(move |snapshot| {
+    of_revision(call, act).editing(move |snapshot| {
         if let (Some(said), Some(row)) = (&said, snapshot.missions.missions.get_mut(&id.uuid())) {
             row.feedback = Some(said.clone());
         }
@@ -92,8 +60,7 @@ pub(crate) fn on_hop<'a>(call: &'a Call, row: &hop::Model, event: &'a str) -> Ac
     let (id, session, said) = (HopId::from(row.id), SessionId::from(row.session_id), feedback(call));
     let mut act = Act::new(session, id, &hop_machine::TABLE, event, call.actor()).reason(reason(call, event));
     act.traceparent.clone_from(&call.traceparent);
-    let act = of_hop_revision(call, act, id).0;
-    act.editing(move |snapshot| {
+    of_revision(call, act).editing(move |snapshot| {
         if let (Some(said), Some(row)) = (&said, snapshot.missions.hops.get_mut(&id.uuid())) {
             row.feedback = Some(said.clone());
         }

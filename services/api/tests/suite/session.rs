@@ -35,6 +35,28 @@ async fn a_session_is_made_with_its_root_agent_and_found_again(house: House) -> 
     Ok(())
 }
 
+async fn terms_that_nobody_could_follow_are_refused_when_the_session_is_made(house: House) -> Result<()> {
+    for (config, said) in [
+        (json!({"missions": {"gates": {"plan": "automatic"}}}), "config.missions.gates.plan"),
+        (json!({"missions": {"gates": {"plans": "auto"}}}), "config.missions.gates.plans"),
+        (json!({"missions": {"gate": {}}}), "config.missions.gate"),
+        (json!({"missions": {"hop_attempts_max": 0}}), "config.missions.hop_attempts_max"),
+        (json!({"missions": []}), "config.missions"),
+        (json!({"missions": {"agent_id": "agt_x"}}), "config.missions.agent_id"),
+        (json!({"plans": {"max_iterations": 1000}}), "config.plans.max_iterations"),
+        (json!({"plans": {"rubrik": "x"}}), "config.plans.rubrik"),
+        (json!({"plans": {"model": "nobody"}}), "config.plans.model"),
+        (json!({"plans": {"budget": {"max_tokens": -1}}}), "config.plans.budget.max_tokens"),
+        (json!({"plans": {"instructions": {"worker": 1}}}), "config.plans.instructions.worker"),
+    ] {
+        house.post("/v1/sessions", json!({"config": config})).await?.refuses(422, said);
+    }
+    let good = json!({"color": "blue", "missions": {"gates": {"plan": "auto"}, "hop_attempts_max": 2, "detached": null},
+        "plans": {"model": "default", "tools": ["echo"], "budget": {"max_tokens": 9}}});
+    house.post("/v1/sessions", json!({"config": good})).await?.is(201);
+    Ok(())
+}
+
 async fn a_session_without_agents_is_made_active_by_its_first(house: House) -> Result<()> {
     let made = house.post("/v1/sessions", json!({})).await?.is(201);
     assert_eq!(
@@ -129,6 +151,7 @@ async fn a_suspended_session_is_replenished_with_new_limits(house: House) -> Res
 }
 
 on_both! {
+    terms_that_nobody_could_follow_are_refused_when_the_session_is_made;
     a_session_is_made_with_its_root_agent_and_found_again;
     a_session_without_agents_is_made_active_by_its_first;
     a_session_is_paused_resumed_and_closed_and_refuses_what_its_machine_refuses;

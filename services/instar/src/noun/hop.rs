@@ -121,6 +121,9 @@ pub(crate) enum Verb {
         hop: String,
         #[arg(long)]
         reason: String,
+        /// Values of what it should have made, as a JSON object by asset id or name
+        #[arg(long, value_parser = json)]
+        outputs: Option<Value>,
     },
     /// Propose a cancelled hop again
     Reset {
@@ -215,7 +218,7 @@ impl Verb {
             Verb::Fix { hop, reason } => (hop, "fix", reasoned(json!({}), reason)),
             Verb::Retry { hop, restart, reason } => (hop, "retry", reasoned(json!({"restart": restart}), reason)),
             Verb::Replan { hop, reason } => (hop, "replan", reasoned(json!({}), reason)),
-            Verb::Complete { hop, reason } => (hop, "complete", json!({"reason": reason})),
+            Verb::Complete { hop, reason, outputs } => (hop, "complete", json!({"reason": reason, "outputs": outputs})),
             Verb::Reset { hop, reason } => (hop, "reset", reasoned(json!({}), reason)),
             Verb::Archive { hop } => (hop, "archive", json!({})),
         };

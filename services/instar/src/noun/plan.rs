@@ -49,13 +49,21 @@ pub(crate) enum Verb {
     #[command(visible_alias = "get")]
     Show { plan: String },
     /// Let the draft of a plan run
-    Approve { plan: String },
+    Approve {
+        plan: String,
+        /// The revision that was looked at: it must still be the one
+        #[arg(long)]
+        revision: Option<i64>,
+    },
     /// Have another draft made
     Reject {
         plan: String,
         /// What another plan needs
         #[arg(long)]
         feedback: String,
+        /// The revision that was looked at: it must still be the one
+        #[arg(long)]
+        revision: Option<i64>,
     },
     /// Stop a plan, with all of its tasks
     Cancel {
@@ -117,8 +125,8 @@ impl Verb {
                 return Ok(output::list(format, &plans, COLUMNS)?);
             }
             Verb::Show { plan } => return Ok(show(format, &client.plan(&plan).await?)?),
-            Verb::Approve { plan } => client.approve_plan(&plan).await?,
-            Verb::Reject { plan, feedback } => client.reject_plan(&plan, &feedback).await?,
+            Verb::Approve { plan, revision } => client.approve_plan(&plan, revision).await?,
+            Verb::Reject { plan, feedback, revision } => client.reject_plan(&plan, &feedback, revision).await?,
             Verb::Cancel { plan, reason } => client.cancel_plan(&plan, reason.as_deref()).await?,
             Verb::Unblock { plan, note } => client.unblock_plan(&plan, note.as_deref()).await?,
         };

@@ -14,6 +14,7 @@ use instar_runtime::mission::{self, AssetForm, Faults, HopForm, MissionEdit, Mis
 use instar_runtime::{Act, ActError, Missions};
 use instar_store::entity::{hop, mission as mission_row, tool_step};
 use instar_store::{Change, Commit, Landed};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -118,7 +119,11 @@ pub(super) async fn propose_mission(caller: &Caller<'_>) -> Result<Plan, Failed>
         return settle(caller, act, said).await;
     }
     // How a mission is run is for people to say: what they say for all of a session holds for what agents propose.
-    let mut terms: Terms = serde_json::from_value(session.config["missions"].clone()).unwrap_or_default();
+    let mut terms = match Option::<Terms>::deserialize(&session.config["missions"]) {
+        Ok(terms) => terms.unwrap_or_default(),
+        // Gates must not open otherwise than people have said.
+        Err(no) => return Ok(refuse(format!("the session's config.missions cannot be read: {no}; tell a person"))),
+    };
     let held = own.tools();
     let works = mission::TOOLS.iter().all(|tool| held.iter().any(|name| name == tool));
     terms.agent_id = works.then(|| caller.agent());

@@ -207,6 +207,7 @@ const ADDED: &[(&str, &str, &str)] = &[
     ("P14", "AS5", "X69: what came of the plan is what its hop makes"),
     ("P14", "H22", "H21 has READY outputs: what does not fit its type fails the hop"),
     ("P7 P12 P18 P19 P20", "H22", "X69: H23 only if a person cancelled it"),
+    ("H27", "AS15 AS4 AS12 AS14 AS5", "H27: outputs are READY or supplied"),
     ("H23 H25 H26 H27", "P12", "X69: the plan that carries out a hop has nothing left to do"),
     ("ST8", "C12", "H26 fails a step whose call still runs"),
     ("K2", "T26", "K3: the owner's turn, cause = task"),

@@ -142,7 +142,17 @@ fn scene(status: &str, tasks: Vec<task::Model>) -> Scene {
         ended_at: None,
     };
     let (turns, owners) = (HashMap::new(), HashMap::from([(id(50), agent("idle", "running"))]));
-    Scene { session, plan, tasks, turns, owners, critiques: Vec::new(), used: Used::default(), now: at(10) }
+    Scene {
+        session,
+        plan,
+        tasks,
+        turns,
+        owners,
+        critiques: Vec::new(),
+        evidence: HashMap::new(),
+        used: Used::default(),
+        now: at(10),
+    }
 }
 
 fn step(scene: &Scene) -> Option<Step> {
