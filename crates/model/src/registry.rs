@@ -25,11 +25,12 @@ impl Models {
     pub fn with_environment(configs: &[ModelConfig], environment: Lookup<'_>) -> Result<Self, ConfigError> {
         let mut models = Self::default();
         let mut problems = Vec::new();
+        let mut credentials = build::Credentials::new();
         for config in configs {
             if models.by_name.contains_key(&config.name) {
                 problems.push(format!("model {:?}: there are two of that name", config.name));
             }
-            match build::provider(config, environment) {
+            match build::provider(config, environment, &mut credentials) {
                 Ok(provider) => models.insert(provider),
                 Err(found) => {
                     problems.extend(found.into_iter().map(|problem| format!("model {:?}: {problem}", config.name)));
