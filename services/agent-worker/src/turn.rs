@@ -1,7 +1,7 @@
 //! A turn in hand, from provider call to provider call, to its end.
 
 use crate::answer::{self, Next};
-use crate::held::{Held, control, event_of, is_budget};
+use crate::held::{Held, control, event_of};
 use crate::unwritten;
 use crate::worker::Worker;
 use crate::{purse, stream};
@@ -126,11 +126,10 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
     anyhow::bail!("others keep writing the same rows");
 }
 
-/// A control that came in goes before an end that had not heard of it.
+/// A control that came in goes before an end that had not heard of it; what was said is kept.
 fn heeding(held: &Held, ending: Ending) -> Ending {
-    match (control(&held.turn).filter(|_| !is_budget(&held.turn)), ending) {
-        (Some(("steer", _)), Ending::Complete(partial)) => Ending::Interrupted { event: "steer", partial },
-        (Some(("interrupt", _)), Ending::Complete(partial)) => Ending::Interrupted { event: "interrupt", partial },
+    match (event_of(&held.turn), ending) {
+        (Some(event), Ending::Complete(partial)) => Ending::Interrupted { event, partial },
         (_, ending) => ending,
     }
 }
