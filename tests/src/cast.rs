@@ -99,6 +99,7 @@ pub fn turn_row(id: TurnId, session: SessionId, agent: AgentId, status: &str) ->
         open_calls: 0,
         input: json!({}),
         output: None,
+        finish_reason: None,
         usage: json!({}),
         reserved: None,
         control: None,

@@ -11,6 +11,7 @@ mod gather;
 mod held;
 mod judge;
 mod mission;
+mod patience;
 mod purse;
 mod stream;
 mod summarise;

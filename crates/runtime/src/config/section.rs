@@ -82,6 +82,8 @@ pub struct WorkerConfig {
     pub turn_deadline_ms: u64,
     /// How long an interrupt waits for a safe boundary before it cuts the answer off, ms. Default 10 000.
     pub interrupt_grace_ms: u64,
+    /// The same where the turn's agent is stopped, and never longer than that, ms. Default 5 000.
+    pub stop_grace_ms: u64,
     /// How long a call waits for its approval, ms. Default 86 400 000 (a day); 0 for ever.
     pub approval_timeout_ms: u64,
     /// How often an answer that streams is kept, ms. Default 1 000.
@@ -302,6 +304,7 @@ impl Default for WorkerConfig {
             concurrency: 256,
             turn_deadline_ms: 300_000,
             interrupt_grace_ms: 10_000,
+            stop_grace_ms: 5_000,
             approval_timeout_ms: 24 * 3_600_000,
             checkpoint_ms: 1_000,
             fold_ms: 20,

@@ -255,6 +255,7 @@ pub(crate) fn queue_for(
         open_calls: 0,
         input: why.input,
         output: None,
+        finish_reason: None,
         usage: json!({}),
         reserved: None,
         control: None,

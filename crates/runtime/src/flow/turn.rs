@@ -184,6 +184,8 @@ pub struct Spoken {
     pub usage: Usage,
     /// The part of the input that the provider had in its cache.
     pub cached: u64,
+    /// Why the model stopped; nothing of an answer that is not whole.
+    pub finish: Option<String>,
 }
 
 impl Spoken {
@@ -451,6 +453,25 @@ pub fn hand_back(turn: &turn::Model, worker: WorkerId, so_far: &str, index: i64)
     Ok(commit)
 }
 
+/// The provider stopped in the middle of an answer and wants it back to go on: what it said so far is kept as an
+/// answer of its own, and whoever takes the turn up next makes the call.
+pub fn pause(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, index: i64) -> Result<Commit, FlowError> {
+    let mut commit = checkpoint(turn, worker, &spoken.text, index)?;
+    commit.change(
+        Change::entity(&turn::TABLE, TurnId::from(turn.id))
+            .epoch(turn.epoch)
+            .version(turn.version)
+            .set(turn::Column::Iterations, turn.iterations + 1)
+            .set(turn::Column::Input, turn.input.clone())
+            .set(turn::Column::Usage, used(turn, spoken.usage)),
+    );
+    let agent = Change::entity(&agent::TABLE, AgentId::from(turn.agent_id));
+    commit.change(agent.epoch(turn.epoch).set(agent::Column::Owner, None::<Uuid>));
+    settle(&mut commit, turn, spoken.spent(0));
+    said(&mut commit, turn, turn.iterations + 1, spoken);
+    Ok(commit)
+}
+
 /// The provider wants a wait that is too long to sit out: the turn waits as a row and a timer.
 pub fn park(
     turn: &turn::Model,
@@ -463,7 +484,8 @@ pub fn park(
     let mut commit = begin(turn, worker, turn.epoch);
     let at = commit.at();
     let n = waits(turn) + 1;
-    let control = json!({"action": "wait", "until": until, "reason": error_type, "n": n});
+    let call = turn.iterations + 1;
+    let control = json!({"action": "wait", "until": until, "reason": error_type, "n": n, "call": call});
     let deadline = turn.deadline_at.map(|deadline| deadline + (until - at));
     commit.change(
         Change::entity(&turn::TABLE, turn_id)
@@ -483,9 +505,10 @@ pub fn park(
     Ok(commit)
 }
 
-/// How often a turn has waited for its provider.
+/// How often a turn has waited for the provider call that comes next.
 pub fn waits(turn: &turn::Model) -> i64 {
-    turn.control.as_ref().and_then(|control| control["n"].as_i64()).unwrap_or(0)
+    let waited = turn.control.as_ref().filter(|control| control["call"] == turn.iterations + 1);
+    waited.and_then(|control| control["n"].as_i64()).unwrap_or(0)
 }
 
 /// Keeps the answer's text where the next provider call and a reader of the history find it.

@@ -24,6 +24,8 @@ pub struct Model {
     #[sea_orm(column_type = "JsonBinary")]
     pub input: Json,
     pub output: Option<String>,
+    /// Why a completed turn is over: `stop`, or what cut its answer short.
+    pub finish_reason: Option<String>,
     #[sea_orm(column_type = "JsonBinary")]
     pub usage: Json,
     /// What is set aside of budgets for the provider call under way; nothing where nothing is limited.

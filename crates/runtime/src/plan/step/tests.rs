@@ -63,6 +63,7 @@ fn turn(status: &str, output: Option<&str>) -> turn::Model {
         input: json!({}),
         output: output.map(str::to_owned),
         usage: json!({}),
+        finish_reason: None,
         reserved: None,
         control: None,
         error: (status == "error").then(|| json!({"message": "no model"})),
