@@ -2,7 +2,7 @@
 
 use super::Secret;
 use serde::{Deserialize, Deserializer};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -208,10 +208,12 @@ pub struct LeaseConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthConfig {
-    /// Address and port of `/livez`, `/readyz` and `/metrics`. Default: none of its own; the API
-    /// answers them on `api.listen` in any case.
+    /// Address and port of `/livez`, `/readyz` and `/metrics`. Default: `host` and a port for each service; the
+    /// API answers them on `api.listen` in any case.
     #[serde(deserialize_with = "address_given")]
     pub listen: Option<SocketAddr>,
+    /// The address for the ports of each service, so that all can share a configuration. Default `127.0.0.1`.
+    pub host: IpAddr,
     /// How long one readiness check may take, ms. Default 2 000.
     pub check_timeout_ms: u64,
 }
@@ -365,7 +367,7 @@ impl Default for LeaseConfig {
 
 impl Default for HealthConfig {
     fn default() -> Self {
-        Self { listen: None, check_timeout_ms: 2_000 }
+        Self { listen: None, host: Ipv4Addr::LOCALHOST.into(), check_timeout_ms: 2_000 }
     }
 }
 
