@@ -100,6 +100,7 @@ pub fn turn_row(id: TurnId, session: SessionId, agent: AgentId, status: &str) ->
         input: json!({}),
         output: None,
         finish_reason: None,
+        segment: None,
         usage: json!({}),
         reserved: None,
         control: None,

@@ -15,6 +15,7 @@ mod error;
 mod event;
 pub mod history;
 mod http;
+mod measure;
 mod message;
 mod openai;
 mod options;

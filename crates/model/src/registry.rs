@@ -7,6 +7,7 @@ use crate::build::{self, Lookup};
 use crate::config::{ConfigError, ModelConfig};
 use crate::error::ModelError;
 use crate::event::EventStream;
+use crate::measure::measured;
 use crate::message::Request;
 use crate::provider::Provider;
 use crate::response::{Response, collect};
@@ -59,7 +60,8 @@ impl Models {
 
     /// Calls the model that the request names.
     pub async fn stream(&self, request: Request) -> Result<EventStream, ModelError> {
-        self.get(&request.model)?.stream(request).await
+        let provider = self.get(&request.model)?;
+        measured(provider, provider.stream(request)).await
     }
 
     /// The same for those who only want the whole answer.

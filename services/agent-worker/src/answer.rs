@@ -55,13 +55,16 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
     Ok(Next::Over)
 }
 
-fn count(response: &Response, held: &Held) {
+fn count(response: &Response, held: &mut Held) {
     let used = usage(response.usage);
+    held.spent(used);
     let model = held.agent.model.clone();
-    metrics::counter!("gen_ai.client.token.usage", "gen_ai.token.type" => "input", "model" => model.clone())
-        .increment(used.input_tokens);
-    metrics::counter!("gen_ai.client.token.usage", "gen_ai.token.type" => "output", "model" => model)
-        .increment(used.output_tokens);
+    let record = |kind: &'static str, tokens: u64| {
+        let model = model.clone();
+        metrics::histogram!(metric::TOKEN_USAGE, "gen_ai.token.type" => kind, "model" => model).record(tokens as f64);
+    };
+    record("input", used.input_tokens);
+    record("output", used.output_tokens);
 }
 
 /// The provider said that the answer is over; not always that the model had finished.

@@ -116,7 +116,7 @@ pub(crate) async fn open(worker: &Worker, held: &mut Held) -> anyhow::Result<Opt
         return Ok(None);
     }
     let models = worker.models.clone();
-    held.chat = held.span(worker.id).in_scope(|| match models.get(&prepared.request.model) {
+    held.chat = held.span(worker).in_scope(|| match models.get(&prepared.request.model) {
         Ok(model) => instar_model::attribute::chat_span(model.about(), &prepared.request),
         Err(_) => tracing::Span::none(),
     });

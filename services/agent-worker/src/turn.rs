@@ -21,7 +21,7 @@ use tracing::Instrument;
 const LOOKS_MAX: usize = 16;
 
 pub(crate) async fn run(worker: &Worker, mut held: Held) {
-    let span = held.span(worker.id);
+    let span = held.span(worker);
     async {
         metrics::gauge!("instar.turn.active").increment(1.0);
         // A panic must not leave the turn to a watchdog.
@@ -191,6 +191,7 @@ fn over(worker: &Worker, held: &Held, ending: &Ending, next: Option<TurnId>) {
         Ending::Interrupted { .. } => "interrupted",
         Ending::Failed { .. } => "error",
     };
+    held.ended(ending);
     metrics::counter!("instar.turns", "status" => status).increment(1);
     let took = chrono::Utc::now() - held.turn.created_at;
     metrics::histogram!("instar.turn.duration", "status" => status).record(took.as_seconds_f64().max(0.0));

@@ -135,6 +135,7 @@ fn fresh(agent: &agent::Model, id: TurnId, trace: Option<&str>) -> turn::Model {
         input: nothing(),
         output: None,
         finish_reason: None,
+        segment: None,
         usage: nothing(),
         reserved: None,
         control: None,

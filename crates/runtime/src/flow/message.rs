@@ -256,6 +256,7 @@ pub(crate) fn queue_for(
         input: why.input,
         output: None,
         finish_reason: None,
+        segment: None,
         usage: json!({}),
         reserved: None,
         control: None,

@@ -239,6 +239,14 @@ impl Asked {
     }
 }
 
+/// Where spans are kept, the row names the one before a wait.
+fn with_segment(change: Change, turn: &turn::Model) -> Change {
+    match &turn.segment {
+        Some(segment) => change.set(turn::Column::Segment, segment.clone()),
+        None => change,
+    }
+}
+
 /// The answer asks for tools: the turn waits in the database, and nobody holds it.
 pub fn calls(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, asked: Vec<Asked>) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
@@ -256,7 +264,7 @@ pub fn calls(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, asked: Vec<A
     if asked.len() > 1 || turn.input.as_object().is_some_and(|input| input.keys().any(|key| key != "sent")) {
         change = change.set(turn::Column::Input, turn.input.clone());
     }
-    commit.change(change);
+    commit.change(with_segment(change, turn));
     settle(&mut commit, turn, spoken.spent(asked.len()));
     let told = TurnToolCallsReceived {
         call_ids: asked.iter().map(|a| a.id).collect(),
@@ -438,7 +446,7 @@ pub fn checkpoint(turn: &turn::Model, worker: WorkerId, content: &str, index: i6
     let (agent_id, turn_id) = ids(turn);
     let mut commit = begin(turn, worker, turn.epoch);
     let noted = step(&turn_machine::TABLE, &turn.status, "assistant_delta", By::System)?;
-    commit.change(Change::entity(&turn::TABLE, turn_id).moving(noted).epoch(turn.epoch));
+    commit.change(with_segment(Change::entity(&turn::TABLE, turn_id).moving(noted).epoch(turn.epoch), turn));
     let told = TurnAssistantDelta { content: content.into(), index };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
     Ok(commit)
@@ -487,14 +495,13 @@ pub fn park(
     let call = turn.iterations + 1;
     let control = json!({"action": "wait", "until": until, "reason": error_type, "n": n, "call": call});
     let deadline = turn.deadline_at.map(|deadline| deadline + (until - at));
-    commit.change(
-        Change::entity(&turn::TABLE, turn_id)
-            .expecting("turn", "streaming")
-            .epoch(turn.epoch)
-            .version(turn.version)
-            .set(turn::Column::DeadlineAt, deadline)
-            .set(turn::Column::Control, control),
-    );
+    let change = Change::entity(&turn::TABLE, turn_id)
+        .expecting("turn", "streaming")
+        .epoch(turn.epoch)
+        .version(turn.version)
+        .set(turn::Column::DeadlineAt, deadline)
+        .set(turn::Column::Control, control);
+    commit.change(with_segment(change, turn));
     let agent = Change::entity(&agent::TABLE, agent_id).epoch(turn.epoch);
     commit.change(agent.set(agent::Column::Owner, None::<Uuid>));
     settle(&mut commit, turn, Spent::default());

@@ -38,6 +38,8 @@ pub struct Model {
     pub error: Option<Json>,
     pub deadline_at: Option<DateTimeUtc>,
     pub traceparent: Option<String>,
+    /// The span in which somebody last worked on it, where spans are kept.
+    pub segment: Option<String>,
     pub created_at: DateTimeUtc,
     pub updated_at: DateTimeUtc,
     pub ended_at: Option<DateTimeUtc>,
