@@ -7,6 +7,7 @@
 //!
 //! Must not know: HTTP, and what the caller does meanwhile.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -119,26 +120,33 @@ pub(crate) struct Gate {
     model: Arc<Circuit>,
     credential: Arc<Circuit>,
     policy: Policy,
+    /// What whoever watches was told last.
+    shown: Arc<AtomicBool>,
 }
 
 impl Gate {
     pub(crate) fn new(name: &str, credential: Arc<Circuit>, policy: Policy) -> Gate {
-        Gate { name: name.into(), model: Arc::default(), credential, policy }
+        Gate { name: name.into(), model: Arc::default(), credential, policy, shown: Arc::default() }
     }
 
     /// Before each call.
     pub(crate) fn enter(&self) -> Result<Pass<'_>, ModelError> {
-        let tries_credential = self.credential.enter()?;
-        let tries_model = match self.model.enter() {
-            Ok(tries) => tries,
-            Err(error) => {
-                if tries_credential {
-                    self.credential.abandoned();
-                }
-                return Err(error);
+        let tries_credential = self.credential.enter().inspect_err(|_| self.show(true))?;
+        let tries_model = self.model.enter().inspect_err(|_| {
+            self.show(true);
+            if tries_credential {
+                self.credential.abandoned();
             }
-        };
+        })?;
         Ok(Pass { gate: self, tries_credential, tries_model, told: false })
+    }
+
+    /// To whoever watches; each model says what it last met, since a sibling may have opened or closed a circuit.
+    fn show(&self, open: bool) {
+        if self.shown.swap(open, Ordering::Relaxed) != open {
+            let value = if open { 1.0 } else { 0.0 };
+            metrics::gauge!("instar.llm.circuit.open", "model" => self.name.to_string()).set(value);
+        }
     }
 
     /// What a call came to, or a stream that had begun well.
@@ -152,15 +160,16 @@ impl Gate {
             Class::ContextOverflow | Class::Permanent => return self.succeeded(),
         };
         if opened {
-            metrics::gauge!("instar.llm.circuit.open", "model" => self.name.to_string()).set(1.0);
-            tracing::warn!(model = %self.name, class = error.class.as_str(), %error, "the provider is left alone for a while");
+            self.show(true);
+            // Not its words, which may repeat what was said.
+            tracing::warn!(model = %self.name, class = error.class.as_str(), "the provider is left alone for a while");
         }
     }
 
     pub(crate) fn succeeded(&self) {
         // Both, whatever was open.
+        self.show(false);
         if self.model.closed() | self.credential.closed() {
-            metrics::gauge!("instar.llm.circuit.open", "model" => self.name.to_string()).set(0.0);
             tracing::info!(model = %self.name, "the provider answers again");
         }
     }
