@@ -27,6 +27,8 @@ mod m20261117_000400_create_missions;
 mod m20261117_000600_create_plans;
 mod m20261118_000100_index_calls_of_steps;
 mod m20261118_000300_create_registered_tools;
+mod m20261118_000231_note_finish_reasons;
+mod m20261118_000232_keep_segments;
 mod schema;
 
 pub struct Migrator;
@@ -56,6 +58,8 @@ impl MigratorTrait for Migrator {
             Box::new(m20261117_000600_create_plans::Migration),
             Box::new(m20261118_000100_index_calls_of_steps::Migration),
             Box::new(m20261118_000300_create_registered_tools::Migration),
+            Box::new(m20261118_000231_note_finish_reasons::Migration),
+            Box::new(m20261118_000232_keep_segments::Migration),
         ]
     }
 }

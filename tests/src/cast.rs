@@ -99,6 +99,8 @@ pub fn turn_row(id: TurnId, session: SessionId, agent: AgentId, status: &str) ->
         open_calls: 0,
         input: json!({}),
         output: None,
+        finish_reason: None,
+        segment: None,
         usage: json!({}),
         reserved: None,
         control: None,

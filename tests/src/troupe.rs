@@ -50,8 +50,12 @@ impl Troupe {
             }));
         }
         let first = config.models.first().cloned().unwrap_or_default();
-        let entry = json!({"name": "default", "provider": "openai", "base_url": format!("{}/v1", model.url()),
-            "model": "mock", "context_window": first.context_window, "max_tokens": first.max_tokens, "price": first.price});
+        let (provider, place) = match first.provider.as_str() {
+            "anthropic" => ("anthropic", model.url().to_owned()),
+            _ => ("openai", format!("{}/v1", model.url())),
+        };
+        let entry = json!({"name": "default", "provider": provider, "base_url": place, "model": "mock",
+            "limits": first.limits, "context_window": first.context_window, "max_tokens": first.max_tokens, "price": first.price});
         let _ = rustls::crypto::ring::default_provider().install_default();
         let models = Arc::new(Models::from_config(&[serde_json::from_value::<ModelConfig>(entry)?])?);
         let tools = Arc::new(instar_tool_runner::registry(&config)?);

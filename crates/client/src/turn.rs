@@ -20,6 +20,9 @@ pub struct Turn {
     pub input: Value,
     #[serde(default)]
     pub output: Option<String>,
+    /// Why a completed turn is over: `stop`, or what cut its answer short.
+    #[serde(default)]
+    pub finish_reason: Option<String>,
     #[serde(default)]
     pub usage: Value,
     #[serde(default)]

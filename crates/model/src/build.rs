@@ -1,5 +1,6 @@
 //! From a configured model to an adapter.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 
 use crate::anthropic::{self, Anthropic};
+use crate::circuit::{Circuit, Gate};
 use crate::config::{Kind, ModelConfig};
 use crate::http::Http;
 use crate::message::Dialect;
@@ -20,9 +22,15 @@ use crate::scripted::{Script, Scripted};
 const CONTEXT_WINDOW_MIN: u32 = 1_024;
 
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// By server and by the name of what holds the key.
+pub(crate) type Credentials = HashMap<(String, Option<String>), Arc<Circuit>>;
 
 /// The adapter, or all that stands in its way.
-pub(crate) fn provider(config: &ModelConfig, environment: Lookup<'_>) -> Result<Arc<dyn Provider>, Vec<String>> {
+pub(crate) fn provider(
+    config: &ModelConfig,
+    environment: Lookup<'_>,
+    credentials: &mut Credentials,
+) -> Result<Arc<dyn Provider>, Vec<String>> {
     let mut problems: Vec<String> = config.limits.problems().collect();
     if config.context_window.is_some_and(|tokens| tokens < CONTEXT_WINDOW_MIN) {
         problems.push(format!("context_window must be {CONTEXT_WINDOW_MIN} tokens or more"));
@@ -32,7 +40,7 @@ pub(crate) fn provider(config: &ModelConfig, environment: Lookup<'_>) -> Result<
     }
     let built = match config.provider {
         Kind::Scripted => scripted(config, &mut problems),
-        _ => remote(config, environment, &mut problems),
+        _ => remote(config, environment, credentials, &mut problems),
     };
     built.filter(|_| problems.is_empty()).ok_or(problems)
 }
@@ -50,7 +58,12 @@ fn scripted(config: &ModelConfig, problems: &mut Vec<String>) -> Option<Arc<dyn 
     Some(Arc::new(Scripted::new(about, script, config.limits.options().retry)))
 }
 
-fn remote(config: &ModelConfig, environment: Lookup<'_>, problems: &mut Vec<String>) -> Option<Arc<dyn Provider>> {
+fn remote(
+    config: &ModelConfig,
+    environment: Lookup<'_>,
+    credentials: &mut Credentials,
+    problems: &mut Vec<String>,
+) -> Option<Arc<dyn Provider>> {
     let model = config.model.clone().filter(|model| !model.trim().is_empty());
     if model.is_none() {
         problems.push("model is missing: name the provider's model".to_owned());
@@ -76,7 +89,10 @@ fn remote(config: &ModelConfig, environment: Lookup<'_>, problems: &mut Vec<Stri
     let host = url.host_str().unwrap_or_default().to_owned();
     let options = config.limits.options();
     let dialect = if config.provider == Kind::Anthropic { Dialect::Anthropic } else { Dialect::OpenAi };
-    let http = Http { client, url, headers, dialect, options, redactor };
+    let credential = (url.origin().ascii_serialization(), config.api_key_env.clone());
+    let credential = credentials.entry(credential).or_default().clone();
+    let gate = Gate::new(&config.name, credential, config.limits.circuit());
+    let http = Http { client, url, headers, dialect, options, gate, redactor };
     Some(match dialect {
         Dialect::Anthropic => {
             let mut profile = anthropic::Profile::new(model);

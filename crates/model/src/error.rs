@@ -107,9 +107,16 @@ impl ModelError {
     /// word counts, except where no waiting can help.
     pub fn retryable(&self) -> bool {
         match self.class {
+            // What was not tried says nothing about what trying would.
+            _ if self.is_untried() => true,
             Class::QuotaExhausted | Class::ContextOverflow => false,
             class => self.should_retry.unwrap_or(class.retryable()),
         }
+    }
+
+    /// Whether no call was made, because those before it had failed.
+    pub fn is_untried(&self) -> bool {
+        self.code.as_deref() == Some(crate::circuit::OPEN)
     }
 
     /// How long to wait at least, if the provider said so.

@@ -12,6 +12,7 @@ use reqwest::header::HeaderMap;
 use reqwest::{Client, Response, Url};
 use tokio::time::timeout;
 
+use crate::circuit::Gate;
 use crate::classify::Signal;
 use crate::error::ModelError;
 use crate::event::{Event, EventStream};
@@ -33,6 +34,7 @@ pub(crate) struct Http {
     pub(crate) headers: HeaderMap,
     pub(crate) dialect: Dialect,
     pub(crate) options: Options,
+    pub(crate) gate: Gate,
     /// Providers have been seen repeating the key in their error text.
     pub(crate) redactor: Arc<Redactor>,
 }
@@ -45,7 +47,13 @@ impl Http {
         decode: impl Fn() -> Box<dyn Decode>,
     ) -> Result<EventStream, ModelError> {
         let body = Bytes::from(body);
-        let answer = self.options.retry.run(|| self.attempt(body.clone(), decode())).await?;
+        let attempt = || async {
+            let pass = self.gate.enter()?;
+            let outcome = self.attempt(body.clone(), decode()).await;
+            pass.told(&outcome);
+            outcome
+        };
+        let answer = self.options.retry.run(attempt).await?;
         Ok(futures::stream::unfold(answer, |mut answer| async { answer.next().await.map(|item| (item, answer)) })
             .boxed())
     }
@@ -65,7 +73,8 @@ impl Http {
         let reader = Reader::new(decode, response_bytes_max, frame_bytes_max);
         let backoff = self.options.retry.backoff(0, chance());
         let redactor = self.redactor.clone();
-        let mut answer = Answer { response: Some(response), reader, patience, backoff, request_id, redactor };
+        let gate = self.gate.clone();
+        let mut answer = Answer { response: Some(response), reader, patience, backoff, request_id, gate, redactor };
         while !answer.reader.has_content() && !answer.reader.is_over() {
             answer.read().await;
         }
@@ -126,6 +135,7 @@ struct Answer {
     patience: Duration,
     backoff: Duration,
     request_id: Option<String>,
+    gate: Gate,
     redactor: Arc<Redactor>,
 }
 
@@ -143,7 +153,9 @@ impl Answer {
                 }
                 Some(Err(error)) => {
                     self.response = None;
-                    return Some(Err(self.explain(error).parked(SystemTime::now(), self.backoff)));
+                    let error = self.explain(error);
+                    self.gate.failed(&error);
+                    return Some(Err(error.parked(SystemTime::now(), self.backoff)));
                 }
                 None if self.reader.is_over() => return None,
                 None => self.read().await,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::circuit::Policy;
 use crate::retry::Retry;
 
 /// As the configuration writes them; each field can stand in a `[[models]]` entry under `limits`.
@@ -26,6 +27,11 @@ pub struct Limits {
     pub retry_longest_ms: u64,
     /// A longer wait is handed to the caller instead of slept.
     pub inline_wait_max_ms: u64,
+    /// Failures in a row after which the model is left alone for a while; 0: never. Quota that is used up does the
+    /// same at once, to all models with the same credential.
+    pub circuit_failures: u32,
+    /// For how long, before one call is made to see; each that fails doubles it, up to five minutes.
+    pub circuit_open_ms: u64,
 }
 
 impl Default for Limits {
@@ -42,6 +48,8 @@ impl Default for Limits {
             retry_first_ms: 500,
             retry_longest_ms: 8_000,
             inline_wait_max_ms: 2_000,
+            circuit_failures: 5,
+            circuit_open_ms: 30_000,
         }
     }
 }
@@ -70,6 +78,10 @@ impl Limits {
                 inline_wait_max: Duration::from_millis(self.inline_wait_max_ms),
             },
         }
+    }
+
+    pub(crate) fn circuit(&self) -> Policy {
+        Policy { failures: self.circuit_failures, first: Duration::from_millis(self.circuit_open_ms) }
     }
 
     /// Zero would mean "fail at once" here, though elsewhere it often means "for ever".

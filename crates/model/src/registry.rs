@@ -7,6 +7,7 @@ use crate::build::{self, Lookup};
 use crate::config::{ConfigError, ModelConfig};
 use crate::error::ModelError;
 use crate::event::EventStream;
+use crate::measure::measured;
 use crate::message::Request;
 use crate::provider::Provider;
 use crate::response::{Response, collect};
@@ -25,11 +26,12 @@ impl Models {
     pub fn with_environment(configs: &[ModelConfig], environment: Lookup<'_>) -> Result<Self, ConfigError> {
         let mut models = Self::default();
         let mut problems = Vec::new();
+        let mut credentials = build::Credentials::new();
         for config in configs {
             if models.by_name.contains_key(&config.name) {
                 problems.push(format!("model {:?}: there are two of that name", config.name));
             }
-            match build::provider(config, environment) {
+            match build::provider(config, environment, &mut credentials) {
                 Ok(provider) => models.insert(provider),
                 Err(found) => {
                     problems.extend(found.into_iter().map(|problem| format!("model {:?}: {problem}", config.name)));
@@ -58,7 +60,8 @@ impl Models {
 
     /// Calls the model that the request names.
     pub async fn stream(&self, request: Request) -> Result<EventStream, ModelError> {
-        self.get(&request.model)?.stream(request).await
+        let provider = self.get(&request.model)?;
+        measured(provider, provider.stream(request)).await
     }
 
     /// The same for those who only want the whole answer.

@@ -51,6 +51,7 @@ impl Retry {
             if !error.retryable() || number >= self.retries_max || wait > self.inline_wait_max {
                 return Err(error.parked(SystemTime::now(), wait));
             }
+            metrics::counter!("instar.model.retries", "class" => error.class.as_str()).increment(1);
             tracing::debug!(class = error.class.as_str(), wait_ms = wait.as_millis() as u64, "model call retried");
             tokio::time::sleep(wait).await;
             number += 1;
@@ -75,7 +76,7 @@ pub(crate) fn retry_after(millis: Option<&str>, value: Option<&str>, now: System
 
 /// A number of 0..1 that differs between workers. Spreading them needs no better chance than the
 /// seed that the standard library draws for its maps.
-pub(crate) fn chance() -> f64 {
+pub fn chance() -> f64 {
     (random() >> 11) as f64 / (1u64 << 53) as f64
 }
 

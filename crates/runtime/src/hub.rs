@@ -9,14 +9,18 @@ use crate::live::Live;
 use crate::plan::{Planning, Policy};
 use crate::publisher::Publisher;
 use crate::seal::SealKey;
+use crate::telemetry::{self, name::metric};
 use crate::wire;
 use chrono::{DateTime, Utc};
 use instar_archive::Archive;
 use instar_bus::Bus;
 use instar_core::id::SessionId;
+use instar_core::machine;
+use instar_core::rune::Rune;
 use instar_store::{Answer, Commit, PAGE_MAX, Store, StoreError};
 use instar_tools::Registry;
 use std::sync::Arc;
+use tracing::Instrument;
 
 #[derive(Clone)]
 pub struct Hub {
@@ -112,8 +116,11 @@ impl Hub {
 
     /// Commits; if it lands its runes are on their way to the bus when this returns.
     pub async fn commit(&self, commit: Commit) -> Result<Answer, StoreError> {
+        let began = std::time::Instant::now();
         let answer = self.store.commit(commit).await?;
+        metrics::histogram!(metric::COMMIT_DURATION).record(began.elapsed().as_secs_f64());
         if let Answer::Moved(landed) = &answer {
+            count(&landed.runes);
             instar_crashpoint::crash_point!("runtime.publish.before");
             self.publisher.publish(&landed.runes);
             instar_crashpoint::crash_point!("runtime.publish.after");
@@ -146,7 +153,7 @@ impl Hub {
             let Some(last) = runes.last().map(|r| r.seq) else { break };
             let repeats: Vec<_> = runes.iter().map(wire::rune).collect();
             let sent = async { self.bus.publish_runes_soon(&repeats)?.await };
-            if let Err(error) = sent.await {
+            if let Err(error) = sent.instrument(again(session, &runes)).await {
                 tracing::debug!(%session, after = from, %error, "not published; it goes on trailing");
                 return Ok(repeated);
             }
@@ -156,4 +163,27 @@ impl Hub {
         }
         Ok(repeated)
     }
+}
+
+fn count(runes: &[Rune]) {
+    for moved in runes.iter().flat_map(|rune| &rune.moves) {
+        if let Some(table) = machine::by_row(&moved.row) {
+            metrics::counter!(metric::TRANSITIONS, "machine" => table.name).increment(1);
+        }
+    }
+}
+
+/// Publishing anew: in the trace of the first that wrote one of them.
+fn again(session: SessionId, runes: &[Rune]) -> tracing::Span {
+    let span = tracing::info_span!(
+        parent: None,
+        "publish",
+        otel.name = "publish again",
+        gen_ai.conversation.id = %session,
+        messaging.batch.message_count = runes.len(),
+    );
+    if let Some(trace) = runes.iter().find_map(|rune| rune.traceparent.as_deref()) {
+        telemetry::set_parent(&span, trace);
+    }
+    span
 }

@@ -8,6 +8,7 @@ mod account;
 mod addressee;
 mod api_key;
 mod archive;
+mod backlog;
 mod broadcast;
 mod budget;
 mod commit;

@@ -2,6 +2,7 @@
 
 use crate::brake::brake;
 use crate::held::{Held, event_of};
+use crate::patience::{Failure, Verdict};
 use crate::stream::{Said, cached, usage};
 use crate::summarise::{Summarised, summarise};
 use crate::turn::{Ending, end, look};
@@ -10,20 +11,17 @@ use crate::{judge, purse, unwritten};
 use anyhow::Result;
 use chrono::{DateTime, Duration, Utc};
 use instar_bus::message::Call;
-use instar_model::{Class, ModelError, Response, attribute};
+use instar_core::decide::PROVIDER_CALLS_MAX;
+use instar_core::rune::payload::Usage;
+use instar_model::{Class, Finish, ModelError, Response, attribute};
 use instar_runtime::flow::{self, Asked, Fatal, Spoken};
 use instar_runtime::order::{self, Slot};
 use instar_runtime::plan::Work;
+use instar_runtime::telemetry::name::metric;
 use instar_runtime::{BUDGET_EXHAUSTED, INLINE_BYTES_MAX, Insisted, Ready, Startable};
 use instar_store::Answer;
 use instar_store::entity::budget;
 use instar_tools::Native;
-
-/// Waits up to this long are sat out; longer ones are a row and a timer.
-const SIT_OUT_MAX: Duration = Duration::seconds(2);
-const RETRIES_MAX: u32 = 3;
-/// How often a turn may wait for its provider before it gives up.
-const WAITS_MAX: i64 = 20;
 
 pub(crate) enum Next {
     /// Call the provider once more.
@@ -38,17 +36,11 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
     }
     match said {
         Said::Lost => {}
-        Said::Whole(response) if response.tool_calls.is_empty() => {
-            attribute::succeeded(&held.chat, &response);
-            count(&response, held);
-            held.chat = tracing::Span::none();
-            end(worker, held, Ending::Complete(spoken(response))).await?;
-        }
         Said::Whole(response) => {
             attribute::succeeded(&held.chat, &response);
             count(&response, held);
             held.chat = tracing::Span::none();
-            calls(worker, held, response).await?;
+            return whole(worker, held, response).await;
         }
         Said::Cut { event, partial } => end(worker, held, Ending::Interrupted { event, partial }).await?,
         Said::Late { partial } => {
@@ -58,18 +50,81 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
         }
         Said::Nothing => return crowded(worker, held).await,
         Said::Drained { partial } => hand_back(worker, held, &partial).await?,
-        Said::Failed { error, partial } => return failed(worker, held, error, partial).await,
+        Said::Failed { error, partial, broken } => return failed(worker, held, error, partial, broken).await,
     }
     Ok(Next::Over)
 }
 
-fn count(response: &Response, held: &Held) {
+fn count(response: &Response, held: &mut Held) {
     let used = usage(response.usage);
+    held.spent(used);
     let model = held.agent.model.clone();
-    metrics::counter!("gen_ai.client.token.usage", "gen_ai.token.type" => "input", "model" => model.clone())
-        .increment(used.input_tokens);
-    metrics::counter!("gen_ai.client.token.usage", "gen_ai.token.type" => "output", "model" => model)
-        .increment(used.output_tokens);
+    let record = |kind: &'static str, tokens: u64| {
+        let model = model.clone();
+        metrics::histogram!(metric::TOKEN_USAGE, "gen_ai.token.type" => kind, "model" => model).record(tokens as f64);
+    };
+    record("input", used.input_tokens);
+    record("output", used.output_tokens);
+}
+
+/// The provider said that the answer is over; not always that the model had finished.
+async fn whole(worker: &Worker, held: &mut Held, response: Response) -> Result<Next> {
+    if !response.tool_calls.is_empty() {
+        calls(worker, held, response).await?;
+        return Ok(Next::Over);
+    }
+    match response.finish {
+        Finish::Pause if held.turn.iterations + 1 < i64::from(PROVIDER_CALLS_MAX) => {
+            go_on_later(worker, held, &spoken(response)).await?;
+            Ok(Next::Over)
+        }
+        Finish::ContextWindow if !held.summarised => filled(worker, held, response).await,
+        _ => {
+            end(worker, held, Ending::Complete(spoken(response))).await?;
+            Ok(Next::Over)
+        }
+    }
+}
+
+/// The provider paused in the middle and wants to be sent what it has said. The turn is taken up anew, so that
+/// budgets and controls are asked like before any other call.
+async fn go_on_later(worker: &Worker, held: &mut Held, spoken: &Spoken) -> Result<()> {
+    if !unwritten::write(worker, held).await? {
+        return Ok(());
+    }
+    loop {
+        match worker.hub.insist(&worker.lost, || flow::pause(&held.turn, worker.id, spoken, 0)).await {
+            Ok(Answer::Moved(_)) => break,
+            Ok(_) => {
+                if let Overtaken::Over = overtaken(worker, held, spoken).await? {
+                    return Ok(());
+                }
+            }
+            Err(Insisted::Ended) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    held.flight = None;
+    let trace = held.turn.traceparent.as_deref();
+    worker.hub.wake_turn(Ready::of(&held.turn, "provider_paused"), None, trace);
+    Ok(())
+}
+
+/// The model filled its window before it had finished: with what was said before summarised, it can. Where there
+/// is nothing to gain, what it said stands, cut off as it is.
+async fn filled(worker: &Worker, held: &mut Held, response: Response) -> Result<Next> {
+    if !unwritten::write(worker, held).await? {
+        return Ok(Next::Over);
+    }
+    match summarise(worker, held, usage(response.usage)).await? {
+        Summarised::Kept => Ok(Next::Again),
+        Summarised::Over => Ok(Next::Over),
+        Summarised::Useless(why) => {
+            tracing::info!(turn = %held.turn_id(), why, "there is no summary; the answer stays cut off");
+            end(worker, held, Ending::Complete(spoken(response))).await?;
+            Ok(Next::Over)
+        }
+    }
 }
 
 fn spoken(response: Response) -> Spoken {
@@ -81,6 +136,7 @@ fn spoken(response: Response) -> Spoken {
         blocks,
         usage: usage(response.usage),
         cached: cached(response.usage),
+        finish: Some(response.finish.as_str().to_owned()),
     }
 }
 
@@ -235,7 +291,7 @@ async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result
 
 /// With or without a summary, the call is then made with what fits.
 async fn crowded(worker: &Worker, held: &mut Held) -> Result<Next> {
-    match summarise(worker, held).await? {
+    match summarise(worker, held, Usage::default()).await? {
         Summarised::Kept => Ok(Next::Again),
         Summarised::Useless(why) => {
             tracing::info!(turn = %held.turn_id(), why, "there is no summary; the oldest messages are left out");
@@ -250,7 +306,7 @@ async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial
     let tried = if held.summarised {
         Summarised::Useless("it was summarised already".into())
     } else {
-        summarise(worker, held).await?
+        summarise(worker, held, partial.usage).await?
     };
     let why = match tried {
         Summarised::Kept => return Ok(Next::Again),
@@ -267,23 +323,24 @@ async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial
     Ok(Next::Over)
 }
 
-async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Spoken) -> Result<Next> {
+async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Spoken, broken: bool) -> Result<Next> {
     attribute::failed(&held.chat, &error);
     held.chat = tracing::Span::none();
     tracing::info!(turn = %held.turn_id(), class = error.class.as_str(), status = error.status, "the provider call failed");
     let now = Utc::now();
     let at = error.retry_at_ms.and_then(DateTime::from_timestamp_millis);
     if error.retryable() {
-        let wait = at.map_or_else(Duration::zero, |at| at - now);
-        if wait <= SIT_OUT_MAX && held.retries < RETRIES_MAX {
-            held.retries += 1;
-            let wait = wait.max(Duration::milliseconds(100 << held.retries));
-            tokio::time::sleep(wait.to_std().unwrap_or_default()).await;
-            return Ok(Next::Again);
-        }
-        if flow::waits(&held.turn) < WAITS_MAX {
-            let until = at.unwrap_or(now).max(now + SIT_OUT_MAX);
-            return park(worker, held, until, &error, partial).await;
+        let (retries, waits) = (held.retries, flow::waits(&held.turn));
+        let failure = Failure { broken, retries, waits, told: at.map(|at| at - now) };
+        match failure.judge(instar_model::chance()) {
+            Verdict::Now(wait) => {
+                held.retries += 1;
+                metrics::counter!(metric::RETRIES, "class" => error.class.as_str()).increment(1);
+                tokio::time::sleep(wait.to_std().unwrap_or_default()).await;
+                return Ok(Next::Again);
+            }
+            Verdict::Later(wait) => return park(worker, held, now + wait, &error, partial).await,
+            Verdict::Never => {}
         }
     }
     if error.class == Class::ContextOverflow {

@@ -4,11 +4,11 @@
 //! instead of being read again. Where somebody did (a control, a message), the version says so.
 
 use crate::control::Flight;
+use crate::segment::Segment;
 use crate::unwritten::Unwritten;
-use instar_core::budget::{Kind, Reservation};
-use instar_core::id::{AgentId, SessionId, TurnId, WorkerId};
+use instar_core::budget::Reservation;
+use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_model::{EventStream, ModelError};
-use instar_runtime::telemetry::{self, LinkKind};
 use instar_runtime::{BUDGET_EXHAUSTED, flow};
 use instar_store::Scene;
 use instar_store::entity::{agent, budget, message, tool_call, turn};
@@ -33,7 +33,7 @@ pub(crate) struct Held {
     pub(crate) unwritten: Option<Unwritten>,
     /// The span of the provider call under way, until its answer is whole.
     pub(crate) chat: tracing::Span,
-    segment: tracing::Span,
+    pub(crate) segment: Segment,
     /// Messages waited when the rows were read.
     pub(crate) waiting: bool,
     waiting_count: i64,
@@ -68,7 +68,7 @@ impl Held {
             opening: None,
             unwritten: None,
             chat: tracing::Span::none(),
-            segment: tracing::Span::none(),
+            segment: Segment::default(),
             waiting,
             waiting_count,
             deltas: 0,
@@ -98,7 +98,7 @@ impl Held {
             opening: None,
             unwritten: None,
             chat: tracing::Span::none(),
-            segment: tracing::Span::none(),
+            segment: Segment::default(),
             waiting,
             waiting_count,
             deltas: 0,
@@ -132,7 +132,7 @@ impl Held {
             opening: None,
             unwritten: None,
             chat: tracing::Span::none(),
-            segment: tracing::Span::none(),
+            segment: Segment::default(),
             waiting: self.waiting,
             waiting_count: self.waiting_count,
             deltas: 0,
@@ -140,37 +140,6 @@ impl Held {
             retries: 0,
             purse: Vec::new(),
         }
-    }
-
-    /// The span of this segment of the turn: from the moment somebody works on it, which may be before
-    /// the commit that records it lands.
-    pub(crate) fn span(&mut self, worker: WorkerId) -> tracing::Span {
-        if self.segment.is_none() {
-            let began = i64::from(self.turn.status == "queued");
-            self.segment = tracing::info_span!(
-                parent: None,
-                "invoke_agent",
-                otel.name = format!("invoke_agent {}", self.agent.name),
-                gen_ai.operation.name = "invoke_agent",
-                gen_ai.agent.id = %self.agent_id(),
-                gen_ai.agent.name = self.agent.name,
-                gen_ai.request.model = self.agent.model,
-                gen_ai.conversation.id = %self.session_id(),
-                instar.turn.id = %self.turn_id(),
-                instar.worker.id = %worker,
-                instar.attempt = self.turn.attempts + began,
-                instar.budget.reserved_tokens = self.reserved_tokens(),
-            );
-            if let Some(trace) = &self.turn.traceparent {
-                telemetry::set_parent(&self.segment, trace);
-                match (self.turn.attempts > 1, self.turn.iterations > 0) {
-                    (true, _) => drop(telemetry::link(&self.segment, trace, LinkKind::Retries)),
-                    (_, true) => drop(telemetry::link(&self.segment, trace, LinkKind::Resumes)),
-                    _ => {}
-                }
-            }
-        }
-        self.segment.clone()
     }
 
     /// The claim landed: agent and turn were each written once, under a new epoch.
@@ -198,11 +167,6 @@ impl Held {
         self.waiting = self.waiting_count > waiting.len() as i64;
     }
 
-    fn reserved_tokens(&self) -> Option<i64> {
-        let made = flow::reserved(&self.turn)?;
-        made.lines.iter().filter(|line| line.kind == Kind::Tokens).map(|line| line.n).max()
-    }
-
     /// What was asked of the budgets is set aside.
     pub(crate) fn reserved(&mut self, made: Option<&Reservation>) {
         if let Some(made) = made {
@@ -217,6 +181,7 @@ impl Held {
         self.agent.owner = Some(worker);
         self.turn.epoch = self.agent.epoch;
         self.turn.version += 1;
+        self.segment.retries = attempts > self.turn.attempts;
         self.turn.attempts = attempts;
     }
 

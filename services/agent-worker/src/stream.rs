@@ -14,6 +14,7 @@ use instar_runtime::context::Facts;
 use instar_runtime::flow::{self, Spoken};
 use instar_runtime::plan::Work;
 use instar_store::Answer;
+use instar_store::entity::turn;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
@@ -33,6 +34,8 @@ pub(crate) enum Said {
     Failed {
         error: ModelError,
         partial: Spoken,
+        /// Something of the answer had come.
+        broken: bool,
     },
     /// The turn's time is up.
     Late {
@@ -63,12 +66,14 @@ struct Listening<'a> {
     keeping: Keeping,
     /// A steer that waits for a boundary, or an interrupt with the moment at which it stops waiting.
     asked: Option<(&'static str, Option<Instant>)>,
+    /// The answer has begun to come.
+    begun: bool,
 }
 
 pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
     let (every, deadline) = (Duration::from_millis(worker.config.checkpoint_ms.max(10)), deadline(held));
     let keeping = Keeping { task: None, kept: 0, due: Instant::now() + every };
-    let mut listening = Listening { worker, held, heard: Accumulator::default(), keeping, asked: None };
+    let mut listening = Listening { worker, held, heard: Accumulator::default(), keeping, asked: None, begun: false };
     let said = tokio::select! {
         biased;
         () = worker.lost.cancelled() => return Said::Lost,
@@ -77,7 +82,7 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
         () = worker.draining.cancelled() => Ending::Drained,
     };
     listening.settle().await;
-    let Listening { heard, held, .. } = listening;
+    let Listening { heard, held, begun, .. } = listening;
     held.retries = if matches!(said, Ending::Failed(_)) { held.retries } else { 0 };
     let partial = |heard: &Accumulator| Spoken {
         text: heard.text().to_owned(),
@@ -88,10 +93,10 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
     match said {
         Ending::Over => match heard.clone().finish() {
             Ok(response) => Said::Whole(response),
-            Err(error) => Said::Failed { error, partial: partial(&heard) },
+            Err(error) => Said::Failed { error, partial: partial(&heard), broken: true },
         },
         Ending::Cut(event) => Said::Cut { event, partial: partial(&heard) },
-        Ending::Failed(error) => Said::Failed { error, partial: partial(&heard) },
+        Ending::Failed(error) => Said::Failed { error, partial: partial(&heard), broken: begun },
         Ending::Late => Said::Late { partial: partial(&heard) },
         Ending::Drained => Said::Drained { partial: partial(&heard) },
         Ending::Gone => Said::Lost,
@@ -111,7 +116,7 @@ pub(crate) async fn open(worker: &Worker, held: &mut Held) -> anyhow::Result<Opt
         return Ok(None);
     }
     let models = worker.models.clone();
-    held.chat = held.span(worker.id).in_scope(|| match models.get(&prepared.request.model) {
+    held.chat = held.span(worker).in_scope(|| match models.get(&prepared.request.model) {
         Ok(model) => instar_model::attribute::chat_span(model.about(), &prepared.request),
         Err(_) => tracing::Span::none(),
     });
@@ -189,6 +194,7 @@ impl Listening<'_> {
                     // It is polled once more than needed by whoever takes all that is there.
                     Ok(Ok(opened)) => {
                         stream = Some(opened.fuse());
+                        self.begun = true;
                         continue;
                     }
                     Ok(Err(error)) => return Ending::Failed(error),
@@ -294,16 +300,26 @@ impl Listening<'_> {
         });
     }
 
+    /// How long what was asked of the turn may wait for a boundary.
+    fn grace(&self, row: &turn::Model) -> Duration {
+        let config = &self.worker.config;
+        let stops = row.control.as_ref().is_some_and(|control| control["cause"] == "stop");
+        let most = if stops { config.stop_grace_ms } else { u64::MAX };
+        Duration::from_millis(config.interrupt_grace_ms.min(most))
+    }
+
     /// Somebody said that the row has news.
     async fn look(&mut self) {
         match self.worker.hub.store().turn(self.held.turn_id()).await {
             Ok(Some(row)) if row.epoch == self.held.turn.epoch && row.status == "streaming" => {
-                let grace = Duration::from_millis(self.worker.config.interrupt_grace_ms);
                 match control(&row).map(|(action, _)| action) {
                     Some("interrupt") if is_budget(&row) => {}
-                    // Asked again, it does not wait longer.
-                    Some("interrupt") if matches!(self.asked, Some((_, Some(_)))) => {}
-                    Some("interrupt") => self.asked = Some(("interrupt", Some(Instant::now() + grace))),
+                    Some("interrupt") => {
+                        let until = Instant::now() + self.grace(&row);
+                        // Asked again, it does not wait longer.
+                        let until = self.asked.and_then(|(_, at)| at).map_or(until, |before| before.min(until));
+                        self.asked = Some(("interrupt", Some(until)));
+                    }
                     Some("steer") if self.asked.is_none() => self.asked = Some(("steer", None)),
                     _ => {}
                 }

@@ -9,6 +9,7 @@ use crate::stream::usage;
 use crate::worker::Worker;
 use anyhow::Result;
 use instar_core::context::{Budget, tokens_of};
+use instar_core::rune::payload::Usage;
 use instar_model::{Message, Request, Response};
 use instar_runtime::context::{self, SUMMARY};
 use instar_runtime::{Insisted, flow};
@@ -37,7 +38,8 @@ pub(crate) enum Summarised {
     Over,
 }
 
-pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summarised> {
+/// `spent`: what the call used that came to nothing.
+pub(crate) async fn summarise(worker: &Worker, held: &mut Held, spent: Usage) -> Result<Summarised> {
     held.summarised = true;
     let covered = covered(held);
     let Some(last) = covered.last().map(|m| m.id) else {
@@ -56,7 +58,9 @@ pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summar
     }
     instar_crashpoint::crash_point!("worker.summary.after");
     let row = flow::summary_row(&held.turn, text, last.into());
-    let used = usage(response.usage);
+    let Usage { input_tokens, output_tokens } = usage(response.usage);
+    let used =
+        Usage { input_tokens: input_tokens + spent.input_tokens, output_tokens: output_tokens + spent.output_tokens };
     loop {
         let commit = || flow::summarise(&held.turn, worker.id, &row, used);
         match worker.hub.insist(&worker.lost, commit).await {

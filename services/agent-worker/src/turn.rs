@@ -1,7 +1,7 @@
 //! A turn in hand, from provider call to provider call, to its end.
 
 use crate::answer::{self, Next};
-use crate::held::{Held, control, event_of, is_budget};
+use crate::held::{Held, control, event_of};
 use crate::unwritten;
 use crate::worker::Worker;
 use crate::{purse, stream};
@@ -21,7 +21,7 @@ use tracing::Instrument;
 const LOOKS_MAX: usize = 16;
 
 pub(crate) async fn run(worker: &Worker, mut held: Held) {
-    let span = held.span(worker.id);
+    let span = held.span(worker);
     async {
         metrics::gauge!("instar.turn.active").increment(1.0);
         // A panic must not leave the turn to a watchdog.
@@ -126,11 +126,10 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
     anyhow::bail!("others keep writing the same rows");
 }
 
-/// A control that came in goes before an end that had not heard of it.
+/// A control that came in goes before an end that had not heard of it; what was said is kept.
 fn heeding(held: &Held, ending: Ending) -> Ending {
-    match (control(&held.turn).filter(|_| !is_budget(&held.turn)), ending) {
-        (Some(("steer", _)), Ending::Complete(partial)) => Ending::Interrupted { event: "steer", partial },
-        (Some(("interrupt", _)), Ending::Complete(partial)) => Ending::Interrupted { event: "interrupt", partial },
+    match (event_of(&held.turn), ending) {
+        (Some(event), Ending::Complete(partial)) => Ending::Interrupted { event, partial },
         (_, ending) => ending,
     }
 }
@@ -192,6 +191,7 @@ fn over(worker: &Worker, held: &Held, ending: &Ending, next: Option<TurnId>) {
         Ending::Interrupted { .. } => "interrupted",
         Ending::Failed { .. } => "error",
     };
+    held.ended(ending);
     metrics::counter!("instar.turns", "status" => status).increment(1);
     let took = chrono::Utc::now() - held.turn.created_at;
     metrics::histogram!("instar.turn.duration", "status" => status).record(took.as_seconds_f64().max(0.0));

@@ -134,6 +134,8 @@ fn fresh(agent: &agent::Model, id: TurnId, trace: Option<&str>) -> turn::Model {
         open_calls: 0,
         input: nothing(),
         output: None,
+        finish_reason: None,
+        segment: None,
         usage: nothing(),
         reserved: None,
         control: None,

@@ -9,6 +9,7 @@ use instar_bus::{Deliveries, Delivery, Pull};
 use instar_core::id::{AgentId, TurnId, WorkerId};
 use instar_model::Models;
 use instar_runtime::config::{AgentsConfig, WorkerConfig};
+use instar_runtime::telemetry::name::metric;
 use instar_runtime::{Context, Discovered, Hub, Keeper, LANE, LeaseState, Ready};
 use instar_tools::Registry;
 use std::sync::Arc;
@@ -123,6 +124,7 @@ async fn again(context: &Context, models: &Arc<Models>, tools: &Arc<Registry>) -
 async fn serve(registered: Registered, mut queues: Queues, context: &Context) {
     let Registered { worker, keeper } = registered;
     let slots = Arc::new(Semaphore::new(worker.config.concurrency.max(1) as usize));
+    metrics::gauge!(metric::SLOT_LIMIT).set(f64::from(worker.config.concurrency.max(1)));
     let mut lease = keeper.watch();
     let lost = worker.lost.clone();
     let watch = tokio::spawn(async move {
@@ -184,6 +186,9 @@ async fn pass_on(worker: &Worker, own: &mut Deliveries<WorkTurn>) {
 }
 
 async fn handle(worker: Arc<Worker>, delivery: Delivery<WorkTurn>) {
+    if delivery.deliveries() > 1 {
+        metrics::counter!(metric::REDELIVERIES).increment(1);
+    }
     let hint = delivery.value();
     let id = match (hint.turn_id.parse::<TurnId>(), hint.agent_id.parse::<AgentId>()) {
         (Ok(id), Ok(_)) => id,

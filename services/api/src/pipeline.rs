@@ -12,7 +12,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use instar_runtime::telemetry;
+use instar_runtime::telemetry::{self, name::metric};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ use tracing::Instrument;
 use uuid::Uuid;
 
 pub(crate) const REQUESTS: &str = "instar.http.requests";
-pub(crate) const DURATION: &str = "instar.http.request.duration";
+pub(crate) const DURATION: &str = metric::HTTP_DURATION;
 const REQUEST_ID: &str = "x-request-id";
 const REQUEST_ID_BYTES_MAX: usize = 128;
 /// How long a refused repeat looks for the answer that another process may be storing.

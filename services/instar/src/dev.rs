@@ -10,6 +10,7 @@ use clap::Args;
 use instar_runtime::Context;
 use instar_runtime::config::{Config, Role, Secret};
 use instar_runtime::drain::{Drain, Drained};
+use instar_runtime::health::recorder;
 use instar_runtime::telemetry;
 use instar_store::Store;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -74,6 +75,8 @@ impl Arguments {
     }
 
     async fn serve(&self, config: Arc<Config>, catalog: &Catalog, folder: &Folder) -> Result<Drained> {
+        // First: what is counted before it is lost.
+        recorder()?;
         let drain = Drain::on_signal().context("signals cannot be heard")?;
         let key = match &self.api_key {
             Some(key) => key.clone(),

@@ -8,12 +8,15 @@ use clap::{Args, ValueEnum};
 use instar_runtime::Context;
 use instar_runtime::config::{Config, Role};
 use instar_runtime::drain::{Drain, Drained};
-use instar_runtime::health::Health;
+use instar_runtime::health::{Health, recorder};
 use instar_runtime::telemetry;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -56,6 +59,8 @@ impl Arguments {
 
     async fn serve(&self, config: Arc<Config>, catalog: &Catalog) -> Result<Drained> {
         let role = self.service.role();
+        // First: what is counted before it is lost.
+        recorder()?;
         let drain = Drain::on_signal().context("signals cannot be heard")?;
         let context = Context::open(role, config.clone(), drain.clone()).await?;
         doctor::schema(context.hub.store()).await.map_err(|why| anyhow::anyhow!("the database: {why}"))?;
@@ -78,7 +83,7 @@ impl Arguments {
                 format!("ready {role}")
             }
         };
-        health(&context).await?;
+        health(&context, role).await?;
         output::say(&format!("{ready}\n"))?;
         Ok(drain.wait_for(config.drain.grace()).await)
     }
@@ -95,9 +100,11 @@ fn catalog(service: Service, config: &Config) -> Result<Catalog, Failure> {
     Catalog::build(&seen).map_err(Failure::problems)
 }
 
-/// The pages for probes, on an address of their own if the configuration names one.
-async fn health(context: &Context) -> Result<()> {
-    let Some(listen) = context.config.health.listen else { return Ok(()) };
+/// The pages for probes: where the configuration says, else on the service's own port.
+async fn health(context: &Context, role: Role) -> Result<()> {
+    let config = &context.config.health;
+    let usual = role.health_port().map(|port| SocketAddr::new(config.host, port));
+    let Some(listen) = config.listen.or(usual) else { return Ok(()) };
     let within = Duration::from_millis(context.config.health.check_timeout_ms);
     let (store, bus) = (context.hub.store().clone(), context.hub.bus().clone());
     let health = Health::new(context.drain.clone(), within)
@@ -109,6 +116,14 @@ async fn health(context: &Context) -> Result<()> {
             let connected = bus.connected();
             async move { if connected { Ok(()) } else { Err("not connected") } }
         });
-    health.serve(listen).await.with_context(|| format!("health.listen {listen}"))?;
+    let listener = match TcpListener::bind(listen).await {
+        // Another one of its kind on the same machine, and nobody asked for this very port.
+        Err(error) if error.kind() == ErrorKind::AddrInUse && config.listen.is_none() => {
+            TcpListener::bind(SocketAddr::new(listen.ip(), 0)).await
+        }
+        bound => bound,
+    };
+    let address = health.serve_on(listener.with_context(|| format!("health.listen {listen}"))?)?;
+    tracing::info!(%address, "serves /livez, /readyz and /metrics");
     Ok(())
 }

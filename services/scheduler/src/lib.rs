@@ -4,6 +4,7 @@
 //! done it. Any number may run side by side.
 
 mod archive;
+mod backlog;
 mod birth;
 mod clock;
 mod family;
@@ -14,6 +15,7 @@ mod plan;
 mod publish;
 mod repeat;
 mod session;
+mod span;
 mod step;
 mod sweep;
 mod timer;
@@ -65,6 +67,7 @@ pub async fn start(context: Context) -> anyhow::Result<()> {
     every(&context, "seals", Duration::from_secs(10), desk.clone(), session::seal);
     every(&context, "archives", Duration::from_secs(2), desk.clone(), archive::prune);
     every(&context, "age", Duration::from_secs(10), desk.clone(), archive::age);
+    every(&context, "backlog", Duration::from_secs(5), desk.clone(), backlog::tell);
     every(&context, "house", Duration::from_secs(30), desk.clone(), sweep::house);
     every(&context, "answers", Duration::from_secs(900), desk, sweep::answers);
     Ok(())

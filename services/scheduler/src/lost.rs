@@ -1,6 +1,6 @@
 //! What a dead process had: its turns go to another worker, its calls run again or end as unknown.
 
-use crate::{BATCH, Desk, sweep};
+use crate::{BATCH, Desk, span, sweep};
 use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::{AgentId, CallId, SessionId, TurnId};
@@ -8,6 +8,7 @@ use instar_core::machine::tool_call as call_machine;
 use instar_runtime::{Act, ActError, Done, Ready, flow};
 use instar_store::Answer;
 use instar_store::entity::tool_call;
+use tracing::Instrument;
 
 /// A turn that streams and wrote nothing for this long may have been forgotten by its owner.
 const QUIET: i64 = 15;
@@ -16,13 +17,13 @@ const QUIET: i64 = 15;
 pub(crate) async fn turns(desk: Desk) -> Result<()> {
     for due in desk.hub.store().ownerless_turns(BATCH).await? {
         if desk.repeats.due(due.turn.id, due.turn.epoch) {
-            desk.hub.wake_turn(Ready::of(&due.turn, "owner_lost"), None, due.turn.traceparent.as_deref());
+            desk.tell_turn("take_over", "owner_lost", &due.turn, None);
         }
     }
     let before = desk.hub.store().now().await? - Duration::seconds(QUIET);
     for due in desk.hub.store().quiet_turns(before, BATCH).await? {
         if desk.repeats.due(due.turn.id, due.turn.epoch) {
-            desk.hub.wake_turn(Ready::of(&due.turn, "quiet"), due.owner, due.turn.traceparent.as_deref());
+            desk.tell_turn("take_over", "quiet", &due.turn, due.owner);
         }
     }
     Ok(())
@@ -50,45 +51,51 @@ async fn give_up(desk: &Desk, call: &tool_call::Model) -> Result<()> {
 
 pub(crate) async fn calls(desk: Desk) -> Result<()> {
     for call in desk.hub.store().orphaned_calls(BATCH).await? {
-        if flow::kills_runners(&call)
-            && let Some(turn) = call.turn_id
-            && let Some(turn) = desk.hub.store().turn(TurnId::from(turn)).await?
-        {
-            // The model would only ask for it again, and cost more runners.
-            sweep::end(&desk, &turn, "tool_crash", "tool_crash").await?;
-            continue;
+        let span = span::left(&call);
+        settle(&desk, &call).instrument(span).await?;
+    }
+    Ok(())
+}
+
+/// It runs again, or has the result that nobody knows; then whoever waited for it is told.
+async fn settle(desk: &Desk, call: &tool_call::Model) -> Result<()> {
+    if flow::kills_runners(call)
+        && let Some(turn) = call.turn_id
+        && let Some(turn) = desk.hub.store().turn(TurnId::from(turn)).await?
+    {
+        // The model would only ask for it again, and cost more runners.
+        sweep::end(desk, &turn, "tool_crash", "tool_crash").await?;
+        return Ok(());
+    }
+    if call.step_id.is_some() && !flow::runs_again(call) {
+        give_up(desk, call).await?;
+        return Ok(());
+    }
+    let (commit, again) = match flow::lost(call, desk.actor.clone()) {
+        Ok(lost) => lost,
+        // One that cannot be settled must not keep the others from it.
+        Err(error) => {
+            tracing::error!(call = %CallId::from(call.id), %error, "what became of the call cannot be written");
+            return Ok(());
         }
-        if call.step_id.is_some() && !flow::runs_again(&call) {
-            give_up(&desk, &call).await?;
-            continue;
-        }
-        let (commit, again) = match flow::lost(&call, desk.actor.clone()) {
-            Ok(lost) => lost,
-            // One that cannot be settled must not keep the others from it.
-            Err(error) => {
-                tracing::error!(call = %CallId::from(call.id), %error, "what became of the call cannot be written");
-                continue;
-            }
-        };
-        let Answer::Moved(landed) = desk.hub.commit(commit).await? else { continue };
-        metrics::counter!("instar.lease.expirations").increment(1);
-        if again {
-            desk.hub.wake_call_row(&call, true);
-            continue;
-        }
-        let Some(turn) = call.turn_id else { continue };
-        if landed.counter(turn).is_none_or(|open| open == 0) {
-            let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
-            let owner = desk.hub.store().agent(agent).await?.and_then(|agent| agent.owner);
-            let ready =
-                Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "tools_finished", news: None };
-            desk.hub.wake_turn(ready, owner, call.traceparent.as_deref());
-        } else {
-            // The worker tells the runners of what this call held up.
-            let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
-            let ready = Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "call_lost", news: None };
-            desk.hub.wake_turn(ready, None, call.traceparent.as_deref());
-        }
+    };
+    let Answer::Moved(landed) = desk.hub.commit(commit).await? else { return Ok(()) };
+    metrics::counter!("instar.lease.expirations").increment(1);
+    if again {
+        desk.hub.wake_call_row(call, true);
+        return Ok(());
+    }
+    let Some(turn) = call.turn_id else { return Ok(()) };
+    if landed.counter(turn).is_none_or(|open| open == 0) {
+        let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
+        let owner = desk.hub.store().agent(agent).await?.and_then(|agent| agent.owner);
+        let ready = Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "tools_finished", news: None };
+        desk.hub.wake_turn(ready, owner, call.traceparent.as_deref());
+    } else {
+        // The worker tells the runners of what this call held up.
+        let (session, agent) = (SessionId::from(call.session_id), AgentId::from(call.agent_id));
+        let ready = Ready { session, agent, turn: TurnId::from(turn), epoch: 0, reason: "call_lost", news: None };
+        desk.hub.wake_turn(ready, None, call.traceparent.as_deref());
     }
     Ok(())
 }

@@ -5,6 +5,7 @@ use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::{SessionId, TurnId};
 use instar_core::machine::turn as turn_machine;
+use instar_runtime::telemetry::name::metric;
 use instar_runtime::{Act, ActError, Done, Ready, flow};
 use instar_store::Answer;
 use instar_store::entity::turn;
@@ -25,14 +26,14 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
     let before = store.now().await? - Duration::seconds(UNHEARD);
     for due in store.idle_turns(before, BATCH).await? {
         if desk.repeats.due(due.turn.id, due.turn.version) {
-            desk.hub.wake_turn(Ready::of(&due.turn, "swept"), None, due.turn.traceparent.as_deref());
+            desk.tell_turn("sweep", "swept", &due.turn, None);
         }
     }
     let mut from = Uuid::nil();
     loop {
         let calls = store.idle_calls(before, from, BATCH).await?;
         for call in calls.iter().filter(|call| desk.repeats.due(call.id, call.epoch)) {
-            desk.hub.wake_call_row(call, true);
+            desk.tell_call("sweep", "swept", call);
         }
         match calls.last() {
             Some(last) if calls.len() as u64 == BATCH => from = last.id,
@@ -112,7 +113,7 @@ pub(crate) async fn publish(desk: Desk) -> Result<()> {
     let before = desk.hub.store().now().await? - Duration::seconds(TRAILS);
     let repeated = desk.hub.republish(before, BATCH).await?;
     if repeated > 0 {
-        metrics::counter!("instar.publish.pending").increment(repeated as u64);
+        metrics::counter!(metric::REPUBLISHED).increment(repeated as u64);
         tracing::info!(repeated, "published what trailed");
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Timers that are due. One is removed only when what it was set for is done, so that a scheduler
 //! that dies in between leaves it to the next one.
 
-use crate::{BATCH, Desk, archive, birth, clock, family, nudge, plan, step};
+use crate::{BATCH, Desk, archive, birth, clock, family, nudge, plan, span, step};
 use anyhow::Result;
 use futures::StreamExt;
 use instar_core::id::{BroadcastId, CallId, SessionId, TurnId};
@@ -11,10 +11,11 @@ use instar_runtime::flow::{
     RESUME_TIMER, WAIT_TIMER,
 };
 use instar_runtime::step::STEP_TIMER;
-use instar_runtime::{ARCHIVE_TIMER, Act, ActError, Done, Ready, hold};
+use instar_runtime::{ARCHIVE_TIMER, Act, ActError, Done, hold};
 use instar_store::entity::timer;
 use serde_json::json;
 use std::time::Duration;
+use tracing::Instrument;
 use uuid::Uuid;
 
 /// How long a scheduler has a timer to itself.
@@ -88,10 +89,12 @@ async fn approval(desk: &Desk, timer: &timer::Model) -> Result<bool> {
         store.put_off(timer.id, now + wait, json!({"allowed_us": allowed.num_microseconds()})).await?;
         return Ok(false);
     }
-    let act = Act::new(id, call, &call_machine::TABLE, "approval_timeout", desk.actor.clone());
+    let Some(row) = store.call(call).await? else { return Ok(true) };
+    let mut act = Act::new(id, call, &call_machine::TABLE, "approval_timeout", desk.actor.clone());
+    act.traceparent = row.traceparent.clone();
     let told = json!({"phase": "approval"});
     let act = act.reason("nobody decided about the call in time").telling("tool.result", told).while_session("active");
-    match act.carry_out(&desk.hub).await {
+    match act.carry_out(&desk.hub).instrument(span::rings(timer, &row)).await {
         Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
         // Decided meanwhile.
         Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Absent(_)) => {}
@@ -105,7 +108,7 @@ async fn approval(desk: &Desk, timer: &timer::Model) -> Result<bool> {
 async fn resume(desk: &Desk, timer: &timer::Model) -> Result<bool> {
     let Ok(id) = timer.entity.parse::<TurnId>() else { return Ok(true) };
     if let Some(turn) = desk.hub.store().turn(id).await? {
-        desk.hub.wake_turn(Ready::of(&turn, "wait_over"), None, turn.traceparent.as_deref());
+        desk.tell_turn("timer", "wait_over", &turn, None);
     }
     Ok(true)
 }
@@ -114,7 +117,7 @@ async fn resume(desk: &Desk, timer: &timer::Model) -> Result<bool> {
 async fn wait_over(desk: &Desk, timer: &timer::Model) -> Result<bool> {
     let Ok(id) = timer.entity.parse::<CallId>() else { return Ok(true) };
     if let Some(call) = desk.hub.store().call(id).await?.filter(|call| call.ended_at.is_none()) {
-        desk.hub.wake_call_row(&call, true);
+        desk.tell_call("timer", &timer.kind, &call);
     }
     Ok(true)
 }

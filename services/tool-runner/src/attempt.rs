@@ -11,11 +11,11 @@ use instar_core::decide::Effect;
 use instar_core::id::{CallId, SessionId};
 use instar_core::rune::payload::ResultStatus;
 use instar_runtime::flow::{self, Outcome};
-use instar_runtime::telemetry;
+use instar_runtime::telemetry::{self, LinkKind, name::metric};
 use instar_store::Answer;
 use instar_store::entity::tool_call;
 use instar_tools::{Invocation, Sink, Tool};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -104,6 +104,10 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
     if let Some(trace) = &attempt.call.traceparent {
         telemetry::set_parent(&span, trace);
     }
+    // Whoever let it run did so in a trace of their own.
+    if let Some(let_run) = attempt.call.approval.as_ref().and_then(|approval| approval["traceparent"].as_str()) {
+        telemetry::link(&span, let_run, LinkKind::CausedBy);
+    }
     let (cancel, (sink, reports)) = (CancellationToken::new(), Sink::channel(PROGRESS_ROOM));
     let invocation = Invocation {
         arguments,
@@ -117,11 +121,16 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
     };
     let epoch = Arc::new(AtomicI64::new(attempt.call.epoch));
     tokio::spawn(progress::pass_on(runner.hub.clone(), runner.id, attempt.call.clone(), epoch.clone(), reports));
-    let (effects, stop) = (runner.effects.clone(), cancel.clone());
+    let (effects, stop, name) = (runner.effects.clone(), cancel.clone(), attempt.call.name.clone());
     let running = async move {
         instar_crashpoint::crash_point!("runner.effect.before");
+        metrics::gauge!(metric::CALL_ACTIVE).increment(1.0);
         let outcome = effects.run(invocation, stop, sink).await;
+        metrics::gauge!(metric::CALL_ACTIVE).decrement(1.0);
         instar_crashpoint::crash_point!("runner.effect.after");
+        let status = json!(outcome.status).as_str().unwrap_or("error").to_owned();
+        metrics::histogram!(metric::EXECUTE_TOOL_DURATION, "gen_ai.tool.name" => name, "status" => status)
+            .record(outcome.duration.as_secs_f64());
         outcome
     };
     // A task of its own: it goes on while a commit of ours waits for the database.

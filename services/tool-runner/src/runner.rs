@@ -10,6 +10,7 @@ use instar_bus::{Deliveries, Pull};
 use instar_core::id::WorkerId;
 use instar_runtime::config::Config;
 use instar_runtime::step::Tools;
+use instar_runtime::telemetry::name::metric;
 use instar_runtime::{CLASS, Context, Discovered, Hub, Keeper, LeaseState, Vault, account};
 use instar_tools::Registry;
 use instar_tools::mcp::Servers;
@@ -127,6 +128,7 @@ async fn serve(registered: Registered, context: &Context) {
     let Registered { runner, keeper, mut queue, publishing } = registered;
     let concurrency = context.config.runner.concurrency.max(1);
     let slots = Arc::new(Semaphore::new(concurrency as usize));
+    metrics::gauge!(metric::SLOT_LIMIT).set(f64::from(concurrency));
     let (mut lease, lost) = (keeper.watch(), runner.lost.clone());
     let watch = tokio::spawn(async move {
         while lease.changed().await.is_ok() {

@@ -455,7 +455,10 @@ async fn refuses_messages(troupe: &Troupe, session: SessionId, agent: AgentId, w
 }
 
 async fn a_stop_interrupts_the_turn_that_runs_and_the_agent_takes_no_more(stage: Stage) -> Result<()> {
-    let troupe = Troupe::start(&stage, Script::function(|_| talk(400)), hasty()).await?;
+    // It does not wait as long as an interrupt may.
+    let mut config = hasty();
+    (config.worker.interrupt_grace_ms, config.worker.stop_grace_ms) = (600_000, 200);
+    let troupe = Troupe::start(&stage, Script::function(|_| talk(4_000)), config).await?;
     let store = troupe.context.hub.store();
     let (session, agent) = members(store, json!({})).await?;
     let id = troupe.send(agent, "talk", Mode::Queue).await?.context("a turn")?;

@@ -160,7 +160,17 @@ async fn a_turn_is_one_trace_across_processes_and_says_nothing_of_its_content() 
         assert_eq!(segment.get("gen_ai.agent.id"), Some(agent.as_str()));
         assert_eq!(segment.get("gen_ai.agent.name"), Some("ada"));
         assert_eq!(segment.get("instar.turn.id"), Some(turn.as_str()));
+        assert_eq!(segment.get("gen_ai.provider.name"), Some("openai"));
     }
+    let mut segments = doing(&spans, "invoke_agent");
+    segments.sort_by_key(|segment| segment.start_ns);
+    let used =
+        |at: usize| (segments[at].get("gen_ai.usage.input_tokens"), segments[at].get("gen_ai.usage.output_tokens"));
+    assert_eq!((used(0), used(1)), ((Some("11"), Some("7")), (Some("23"), Some("5"))));
+    ensure!(segments[0].links.is_empty(), "{:?}", segments[0].links);
+    let [(of, before, about)] = segments[1].links.as_slice() else { anyhow::bail!("{:?}", segments[1].links) };
+    assert_eq!((of, before), (&trace, &segments[0].id), "what goes on points to what was before");
+    assert_eq!(about.get("instar.link.kind").map(String::as_str), Some("resumes"));
     for chat in doing(&spans, "chat") {
         assert_eq!((chat.name.as_str(), chat.service.as_str()), ("chat mock", "instar-agent-worker"));
         assert_eq!(
@@ -225,6 +235,12 @@ async fn no_span_is_open_while_a_person_is_waited_for_and_the_trace_goes_on_afte
     for span in &spans {
         ensure!(span.end_ns < waiting || span.start_ns > waiting, "{} was open across the wait", brief(span));
     }
+    let all = watched.collector.spans();
+    let approval = all.iter().find(|span| span.name == "POST /v1/tool-calls/{id}/approve").context("the approval")?;
+    assert_ne!(approval.trace, trace, "it is a trace of its own");
+    let [(of, span, about)] = doing(&spans, "execute_tool")[0].links.as_slice() else { anyhow::bail!("no link") };
+    assert_eq!((of, span), (&approval.trace, &approval.id));
+    assert_eq!(about.get("instar.link.kind").map(String::as_str), Some("caused_by"));
     let after: Vec<_> = spans.iter().filter(|span| span.start_ns > waiting).map(|span| &span.service).collect();
     ensure!(after.iter().any(|service| *service == "instar-tool-runner"), "{after:?}");
     ensure!(after.iter().any(|service| *service == "instar-agent-worker"), "{after:?}");
@@ -240,8 +256,27 @@ async fn an_error_of_the_provider_that_repeats_what_was_said_is_not_in_the_trace
     let agent = watched.agent("full_access").await?;
     let (trace, turn) = watched.say(&agent).await?;
     assert_eq!(watched.ended(&turn).await?.status, "error");
-    watched.spans(&trace, |spans| doing(spans, "invoke_agent").len() == 1).await?;
+    let spans = watched.spans(&trace, |spans| doing(spans, "invoke_agent").len() == 1).await?;
+    assert_eq!(doing(&spans, "invoke_agent")[0].get("error.type"), Some("permanent"));
     is_silent(&watched.collector.spans())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_timer_that_rings_for_a_turn_is_in_its_trace() -> Result<()> {
+    let watched = Watched::start().await?;
+    let wait = Some(Duration::from_secs(3));
+    watched.fleet.model.set_script(Script::replies([Reply::rate_limited(wait)]).then(|_| Reply::text("at last")));
+    let agent = watched.agent("full_access").await?;
+    let (trace, turn) = watched.say(&agent).await?;
+    assert_eq!(watched.ended(&turn).await?.status, "completed");
+    let rang = |spans: &[Span]| {
+        let mut scheduler = spans.iter().filter(|span| span.service == "instar-scheduler");
+        doing(spans, "invoke_agent").len() == 2 && scheduler.any(|span| span.name == "timer wait_over")
+    };
+    let spans = watched.spans(&trace, rang).await?;
+    let of = |span: &Span| span.get("instar.turn.id") == Some(turn.as_str());
+    ensure!(spans.iter().filter(|span| span.service == "instar-scheduler").all(of), "{spans:?}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -263,11 +298,19 @@ async fn every_service_tells_its_metrics_and_a_turn_shows_in_them() -> Result<()
         "instar_turn_duration_seconds_bucket{status=\"completed\"",
         "instar_turn_schedule_to_start_duration_seconds_bucket",
         "instar_turn_active 0",
+        "gen_ai_client_operation_duration_seconds_bucket{gen_ai_operation_name=\"chat\"",
+        "gen_ai_client_operation_time_to_first_chunk_seconds_bucket",
+        "gen_ai_client_token_usage_bucket",
+        "instar_commit_duration_seconds_bucket",
+        "instar_transitions_total{machine=\"turn\"}",
+        "instar_worker_slot_limit 256",
     ] {
         ensure!(has(&worker, name), "{name} is not in {worker}");
     }
     let runner = watched.metrics(&watched.pages["tool-runner"]).await?;
     ensure!(has(&runner, "instar_tool_calls_total{status=\"success\"} 1"), "{runner}");
+    ensure!(has(&runner, "gen_ai_execute_tool_duration_seconds_bucket{gen_ai_tool_name=\"charge\""), "{runner}");
+    ensure!(has(&runner, "instar_worker_slot_limit 64") && has(&runner, "instar_tool_call_active 0"), "{runner}");
     let own = format!("http://127.0.0.1:{}", watched.fleet.port());
     for base in [&own, &watched.pages["api"]] {
         let api = watched.metrics(base).await?;
@@ -275,11 +318,55 @@ async fn every_service_tells_its_metrics_and_a_turn_shows_in_them() -> Result<()
         ensure!(has(&api, name), "{api}");
         ensure!(has(&api, "instar_http_request_duration_seconds_bucket{route="), "{api}");
     }
+    let asks = watched.agent("auto").await?;
+    watched.say(&asks).await?;
+    wait::until_ok(WITHIN, || async {
+        let scheduler = watched.metrics(&watched.pages["scheduler"]).await?;
+        for name in [
+            "instar_approval_pending 1",
+            "instar_turn_queued 0",
+            "instar_publish_pending",
+            "instar_publish_lag_seconds",
+        ] {
+            ensure!(has(&scheduler, name), "{name} is not in {scheduler}");
+        }
+        Ok(())
+    })
+    .await?;
     for base in watched.pages.values() {
         let metrics = watched.metrics(base).await?;
-        for word in ["trn_", "agt_", "ses_", "call_", "canary"] {
+        for word in ["trn_", "agt_", "ses_", "\"call_", "canary"] {
             ensure!(!metrics.contains(word), "a label holds an id or content ({word}): {metrics}");
         }
+    }
+    Ok(())
+}
+
+/// Where a service says that its pages for probes are.
+fn pages(log: &str) -> Option<&str> {
+    let line = log.lines().find(|line| line.contains("serves /livez"))?;
+    line.split("address=").nth(1)?.split_whitespace().next()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn services_that_share_a_configuration_have_their_pages_side_by_side() -> Result<()> {
+    let binary = PathBuf::from(env!("CARGO_BIN_EXE_instar-armed"));
+    let setup = Setup::new(binary, &postgres::shared().await?, &nats::shared().await?, script());
+    let mut fleet = Fleet::prepare(setup).await?;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().no_proxy().build()?;
+    let mut seen = std::collections::BTreeSet::new();
+    // Two of a kind as well.
+    for service in ["scheduler", "scheduler", "agent-worker", "tool-runner"] {
+        let node = fleet.spawn(service, &[]).await?;
+        let log = std::fs::read_to_string(&node.log)?;
+        let place = pages(&log).with_context(|| log.clone())?.to_owned();
+        fleet.nodes.push(node);
+        for page in ["livez", "metrics"] {
+            let answer = http.get(format!("http://{place}/{page}")).send().await?;
+            assert_eq!(answer.status(), 200, "{service} {page}");
+        }
+        ensure!(seen.insert(place.clone()), "{place} is taken already");
     }
     Ok(())
 }

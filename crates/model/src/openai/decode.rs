@@ -234,13 +234,11 @@ impl Decode for Decoder {
         Ok(())
     }
 
-    fn end(&mut self, reason: ModelError, events: &mut VecDeque<Event>) -> Result<(), ModelError> {
-        if self.finish.is_none() {
-            return Err(reason);
-        }
-        // The model had finished; only the count of tokens or the last mark is lost.
-        self.close(events);
-        Ok(())
+    /// Every server of this format ends its stream with `[DONE]`; those without it speak another one. A
+    /// `finish_reason` is no proof: calls, the count of tokens or an error may follow it, and a connection that
+    /// breaks there looks the same as one that is closed.
+    fn end(&mut self, reason: ModelError, _: &mut VecDeque<Event>) -> Result<(), ModelError> {
+        Err(reason)
     }
 }
 

@@ -33,6 +33,16 @@ impl Role {
         matches!(self, Role::Api | Role::Scheduler | Role::AgentWorker | Role::ToolRunner)
     }
 
+    /// Where its pages for probes are served if nobody says otherwise; the API has them on its own port.
+    pub fn health_port(self) -> Option<u16> {
+        match self {
+            Role::Scheduler => Some(7701),
+            Role::AgentWorker => Some(7702),
+            Role::ToolRunner => Some(7703),
+            Role::Dev | Role::Api | Role::Migrate => None,
+        }
+    }
+
     /// Model keys are given only to those who call models: other services run without them.
     pub(super) fn calls_models(self) -> bool {
         matches!(self, Role::Dev | Role::AgentWorker)

@@ -2,7 +2,7 @@
 
 use super::Secret;
 use serde::{Deserialize, Deserializer};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -84,6 +84,8 @@ pub struct WorkerConfig {
     pub turn_deadline_ms: u64,
     /// How long an interrupt waits for a safe boundary before it cuts the answer off, ms. Default 10 000.
     pub interrupt_grace_ms: u64,
+    /// The same where the turn's agent is stopped, and never longer than that, ms. Default 5 000.
+    pub stop_grace_ms: u64,
     /// How long a call waits for its approval, ms. Default 86 400 000 (a day); 0 for ever.
     pub approval_timeout_ms: u64,
     /// How often an answer that streams is kept, ms. Default 1 000.
@@ -208,10 +210,12 @@ pub struct LeaseConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HealthConfig {
-    /// Address and port of `/livez`, `/readyz` and `/metrics`. Default: none of its own; the API
-    /// answers them on `api.listen` in any case.
+    /// Address and port of `/livez`, `/readyz` and `/metrics`. Default: `host` and a port for each service; the
+    /// API answers them on `api.listen` in any case.
     #[serde(deserialize_with = "address_given")]
     pub listen: Option<SocketAddr>,
+    /// The address for the ports of each service, so that all can share a configuration. Default `127.0.0.1`.
+    pub host: IpAddr,
     /// How long one readiness check may take, ms. Default 2 000.
     pub check_timeout_ms: u64,
 }
@@ -305,6 +309,7 @@ impl Default for WorkerConfig {
             concurrency: 256,
             turn_deadline_ms: 300_000,
             interrupt_grace_ms: 10_000,
+            stop_grace_ms: 5_000,
             approval_timeout_ms: 24 * 3_600_000,
             checkpoint_ms: 1_000,
             fold_ms: 20,
@@ -365,7 +370,7 @@ impl Default for LeaseConfig {
 
 impl Default for HealthConfig {
     fn default() -> Self {
-        Self { listen: None, check_timeout_ms: 2_000 }
+        Self { listen: None, host: Ipv4Addr::LOCALHOST.into(), check_timeout_ms: 2_000 }
     }
 }
 

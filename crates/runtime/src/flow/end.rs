@@ -140,6 +140,7 @@ pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<T
         .turn("response_done", commit.at())?
         .set(turn::Column::Iterations, turn.iterations + 1)
         .set(turn::Column::Output, spoken.text.clone())
+        .set(turn::Column::FinishReason, spoken.finish.clone())
         .set(turn::Column::Usage, usage.clone());
     commit.change(change);
     settle(&mut commit, turn, spoken.spent(0));
@@ -150,7 +151,7 @@ pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<T
     let told = TurnCompleted {
         usage: serde_json::from_value(usage)?,
         final_output: None,
-        finish_reason: Some("stop".into()),
+        finish_reason: spoken.finish.clone(),
         iterations: turn.iterations + 1,
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
@@ -167,13 +168,14 @@ pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>),
         return Err(FlowError::Open(turn.open_calls));
     }
     let mut commit = ending.begin();
-    commit.change(ending.turn("tools_finished_last", commit.at())?);
+    let why = if used_up { "provider_calls_max" } else { "ended_by_tool" };
+    commit.change(ending.turn("tools_finished_last", commit.at())?.set(turn::Column::FinishReason, why));
     ending.tell(&mut commit, Draft::new(turn_id, &TurnToolsFinished { results: vec![] })?);
     let agent = ending.agent("turn_completed", &turn.usage)?;
     let told = TurnCompleted {
         usage: serde_json::from_value(used(turn, Default::default()))?,
         final_output: None,
-        finish_reason: Some(if used_up { "provider_calls_max" } else { "ended_by_tool" }.into()),
+        finish_reason: Some(why.into()),
         iterations: turn.iterations,
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);

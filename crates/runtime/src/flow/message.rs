@@ -255,6 +255,8 @@ pub(crate) fn queue_for(
         open_calls: 0,
         input: why.input,
         output: None,
+        finish_reason: None,
+        segment: None,
         usage: json!({}),
         reserved: None,
         control: None,

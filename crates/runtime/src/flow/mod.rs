@@ -40,7 +40,7 @@ pub use summary::{summarise, summary_row};
 pub(crate) use turn::timer;
 pub use turn::{
     APPROVAL_TIMER, Asked, Loss, RESUME_TIMER, Spoken, Verdict, call_row, calls, cause_with, checkpoint, claim,
-    hand_back, is_last, park, recover, resume, said_row, used, used_with, waits,
+    hand_back, is_last, park, pause, recover, resume, said_row, used, used_with, waits,
 };
 pub use wait::{WAIT_TIMER, Waits, has_waited, wait, wait_for_account};
 

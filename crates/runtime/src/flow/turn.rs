@@ -184,6 +184,8 @@ pub struct Spoken {
     pub usage: Usage,
     /// The part of the input that the provider had in its cache.
     pub cached: u64,
+    /// Why the model stopped; nothing of an answer that is not whole.
+    pub finish: Option<String>,
 }
 
 impl Spoken {
@@ -237,6 +239,14 @@ impl Asked {
     }
 }
 
+/// Where spans are kept, the row names the one before a wait.
+fn with_segment(change: Change, turn: &turn::Model) -> Change {
+    match &turn.segment {
+        Some(segment) => change.set(turn::Column::Segment, segment.clone()),
+        None => change,
+    }
+}
+
 /// The answer asks for tools: the turn waits in the database, and nobody holds it.
 pub fn calls(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, asked: Vec<Asked>) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
@@ -254,7 +264,7 @@ pub fn calls(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, asked: Vec<A
     if asked.len() > 1 || turn.input.as_object().is_some_and(|input| input.keys().any(|key| key != "sent")) {
         change = change.set(turn::Column::Input, turn.input.clone());
     }
-    commit.change(change);
+    commit.change(with_segment(change, turn));
     settle(&mut commit, turn, spoken.spent(asked.len()));
     let told = TurnToolCallsReceived {
         call_ids: asked.iter().map(|a| a.id).collect(),
@@ -436,7 +446,7 @@ pub fn checkpoint(turn: &turn::Model, worker: WorkerId, content: &str, index: i6
     let (agent_id, turn_id) = ids(turn);
     let mut commit = begin(turn, worker, turn.epoch);
     let noted = step(&turn_machine::TABLE, &turn.status, "assistant_delta", By::System)?;
-    commit.change(Change::entity(&turn::TABLE, turn_id).moving(noted).epoch(turn.epoch));
+    commit.change(with_segment(Change::entity(&turn::TABLE, turn_id).moving(noted).epoch(turn.epoch), turn));
     let told = TurnAssistantDelta { content: content.into(), index };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
     Ok(commit)
@@ -448,6 +458,25 @@ pub fn hand_back(turn: &turn::Model, worker: WorkerId, so_far: &str, index: i64)
     let agent = Change::entity(&agent::TABLE, AgentId::from(turn.agent_id));
     commit.change(agent.epoch(turn.epoch).set(agent::Column::Owner, None::<Uuid>));
     settle(&mut commit, turn, Spent::default());
+    Ok(commit)
+}
+
+/// The provider stopped in the middle of an answer and wants it back to go on: what it said so far is kept as an
+/// answer of its own, and whoever takes the turn up next makes the call.
+pub fn pause(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, index: i64) -> Result<Commit, FlowError> {
+    let mut commit = checkpoint(turn, worker, &spoken.text, index)?;
+    commit.change(
+        Change::entity(&turn::TABLE, TurnId::from(turn.id))
+            .epoch(turn.epoch)
+            .version(turn.version)
+            .set(turn::Column::Iterations, turn.iterations + 1)
+            .set(turn::Column::Input, turn.input.clone())
+            .set(turn::Column::Usage, used(turn, spoken.usage)),
+    );
+    let agent = Change::entity(&agent::TABLE, AgentId::from(turn.agent_id));
+    commit.change(agent.epoch(turn.epoch).set(agent::Column::Owner, None::<Uuid>));
+    settle(&mut commit, turn, spoken.spent(0));
+    said(&mut commit, turn, turn.iterations + 1, spoken);
     Ok(commit)
 }
 
@@ -463,16 +492,16 @@ pub fn park(
     let mut commit = begin(turn, worker, turn.epoch);
     let at = commit.at();
     let n = waits(turn) + 1;
-    let control = json!({"action": "wait", "until": until, "reason": error_type, "n": n});
+    let call = turn.iterations + 1;
+    let control = json!({"action": "wait", "until": until, "reason": error_type, "n": n, "call": call});
     let deadline = turn.deadline_at.map(|deadline| deadline + (until - at));
-    commit.change(
-        Change::entity(&turn::TABLE, turn_id)
-            .expecting("turn", "streaming")
-            .epoch(turn.epoch)
-            .version(turn.version)
-            .set(turn::Column::DeadlineAt, deadline)
-            .set(turn::Column::Control, control),
-    );
+    let change = Change::entity(&turn::TABLE, turn_id)
+        .expecting("turn", "streaming")
+        .epoch(turn.epoch)
+        .version(turn.version)
+        .set(turn::Column::DeadlineAt, deadline)
+        .set(turn::Column::Control, control);
+    commit.change(with_segment(change, turn));
     let agent = Change::entity(&agent::TABLE, agent_id).epoch(turn.epoch);
     commit.change(agent.set(agent::Column::Owner, None::<Uuid>));
     settle(&mut commit, turn, Spent::default());
@@ -483,9 +512,10 @@ pub fn park(
     Ok(commit)
 }
 
-/// How often a turn has waited for its provider.
+/// How often a turn has waited for the provider call that comes next.
 pub fn waits(turn: &turn::Model) -> i64 {
-    turn.control.as_ref().and_then(|control| control["n"].as_i64()).unwrap_or(0)
+    let waited = turn.control.as_ref().filter(|control| control["call"] == turn.iterations + 1);
+    waited.and_then(|control| control["n"].as_i64()).unwrap_or(0)
 }
 
 /// Keeps the answer's text where the next provider call and a reader of the history find it.

@@ -82,6 +82,8 @@ fn describe() {
     describe_counter!(LEASE_EXPIRATIONS, "Leases that ran out instead of being released");
     describe_counter!(REDELIVERIES, "Messages delivered more than once");
     describe_counter!(RETRIES, "Calls of a model made again, by class of error");
+    describe_counter!(REPUBLISHED, "Runes published again because nobody knew of their arrival");
+    describe_gauge!(CIRCUIT_OPEN, "Whether a model is left alone because it failed too often, by model");
     describe_gauge!(TURN_ACTIVE, "Turns in flight in this process");
     describe_gauge!(TURN_QUEUED, "Turns ready and not claimed");
     describe_gauge!(CALL_ACTIVE, "Tool calls in flight in this process");

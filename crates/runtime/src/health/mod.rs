@@ -80,8 +80,12 @@ impl Health {
     /// Serves the routes until the process ends: also while it drains, since whoever watches a
     /// drain looks here. Gives the address, for when the port was 0.
     pub async fn serve(self, listen: SocketAddr) -> io::Result<SocketAddr> {
+        self.serve_on(TcpListener::bind(listen).await?)
+    }
+
+    /// The same on a port that is taken already.
+    pub fn serve_on(self, listener: TcpListener) -> io::Result<SocketAddr> {
         let routes = self.router().map_err(io::Error::other)?;
-        let listener = TcpListener::bind(listen).await?;
         let address = listener.local_addr()?;
         tokio::spawn(axum::serve(listener, routes).into_future());
         Ok(address)

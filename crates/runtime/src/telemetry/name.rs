@@ -70,7 +70,7 @@ pub mod metric {
     pub const TOKEN_USAGE: &str = "gen_ai.client.token.usage";
     pub const TIME_TO_FIRST_CHUNK: &str = "gen_ai.client.operation.time_to_first_chunk";
     pub const EXECUTE_TOOL_DURATION: &str = "gen_ai.execute_tool.duration";
-    pub const HTTP_DURATION: &str = "http.server.request.duration";
+    pub const HTTP_DURATION: &str = "instar.http.request.duration";
 
     /// From ready to claimed: the first thing to alert on.
     pub const SCHEDULE_TO_START: &str = "instar.turn.schedule_to_start.duration";
@@ -87,7 +87,9 @@ pub mod metric {
     pub const REDELIVERIES: &str = "instar.bus.redeliveries";
     pub const PUBLISH_LAG: &str = "instar.publish.lag";
     pub const PUBLISH_PENDING: &str = "instar.publish.pending";
+    pub const REPUBLISHED: &str = "instar.publish.repeated";
     pub const APPROVAL_PENDING: &str = "instar.approval.pending";
     pub const BUDGET_EXHAUSTED: &str = "instar.budget.exhausted";
     pub const RETRIES: &str = "instar.model.retries";
+    pub const CIRCUIT_OPEN: &str = "instar.llm.circuit.open";
 }

@@ -24,6 +24,8 @@ pub struct Model {
     #[sea_orm(column_type = "JsonBinary")]
     pub input: Json,
     pub output: Option<String>,
+    /// Why a completed turn is over: `stop`, or what cut its answer short.
+    pub finish_reason: Option<String>,
     #[sea_orm(column_type = "JsonBinary")]
     pub usage: Json,
     /// What is set aside of budgets for the provider call under way; nothing where nothing is limited.
@@ -36,6 +38,8 @@ pub struct Model {
     pub error: Option<Json>,
     pub deadline_at: Option<DateTimeUtc>,
     pub traceparent: Option<String>,
+    /// The span in which somebody last worked on it, where spans are kept.
+    pub segment: Option<String>,
     pub created_at: DateTimeUtc,
     pub updated_at: DateTimeUtc,
     pub ended_at: Option<DateTimeUtc>,

@@ -102,9 +102,9 @@ pub(super) fn whole(reply: &Reply, request: &Request) -> Value {
 
 fn finish(reply: &Reply) -> &'static str {
     match reply.finish_reason() {
-        Finish::Stop => "stop",
+        Finish::Stop | Finish::Pause => "stop",
         Finish::ToolCalls => "tool_calls",
-        Finish::Length => "length",
+        Finish::Length | Finish::ContextWindow => "length",
         Finish::Refusal => "content_filter",
     }
 }

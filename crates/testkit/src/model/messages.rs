@@ -89,6 +89,8 @@ fn finish(reply: &Reply) -> &'static str {
         Finish::Stop => "end_turn",
         Finish::ToolCalls => "tool_use",
         Finish::Length => "max_tokens",
+        Finish::Pause => "pause_turn",
+        Finish::ContextWindow => "model_context_window_exceeded",
         Finish::Refusal => "refusal",
     }
 }

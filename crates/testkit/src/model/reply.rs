@@ -21,6 +21,10 @@ pub enum Finish {
     Stop,
     ToolCalls,
     Length,
+    /// The provider wants the answer back to go on; Messages only, `Stop` elsewhere.
+    Pause,
+    /// As `Length`, because nothing more can be read; Messages only, `Length` elsewhere.
+    ContextWindow,
     Refusal,
 }
 

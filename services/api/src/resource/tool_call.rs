@@ -163,7 +163,10 @@ pub(crate) async fn approve(call: Arc<Call>) -> Result<Reply, Problem> {
         let moved = moved.ok_or_else(|| refuse(&machine::TABLE, &row.status, "approved", "it is already so"))?;
         let (id, session) = (CallId::from(row.id), SessionId::from(row.session_id));
         let mut commit = Commit::new(session, call.actor()).traced(call.traceparent.clone());
-        let approval = decided(&row, &call.caller.key_id(), commit.at());
+        let mut approval = decided(&row, &call.caller.key_id(), commit.at());
+        if let Some(trace) = &call.traceparent {
+            approval["traceparent"] = json!(trace);
+        }
         commit.change(
             Change::entity(&tool_call::TABLE, id)
                 .moving(moved)

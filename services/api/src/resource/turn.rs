@@ -45,6 +45,12 @@ pub(crate) static TURN: Shape = Shape {
         must("cause", Kind::Text(40), "Why there is a turn"),
         must("input", Kind::List(&SAID), "Messages that it answers"),
         may("output", Kind::Prose(usize::MAX), "What the model said in the end"),
+        may(
+            "finish_reason",
+            Kind::Text(100),
+            "Why a completed turn is over: stop; length, context_window or refusal where the answer is not whole; \
+             provider_calls_max, ended_by_tool",
+        ),
         must("usage", Kind::Object, "Tokens so far"),
         must("attempts", Kind::Integer, "Workers that took it up"),
         must("iterations", Kind::Integer, "Calls of the model made"),
@@ -78,6 +84,7 @@ pub(crate) fn summary(row: &turn::Model) -> Value {
         "status": row.status,
         "cause": row.cause,
         "output": row.output,
+        "finish_reason": row.finish_reason,
         "usage": row.usage,
         "attempts": row.attempts,
         "iterations": row.iterations,

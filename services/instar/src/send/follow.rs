@@ -99,6 +99,9 @@ impl Follow {
                     self.whole(rune.text("final_output"))?;
                 }
                 self.line()?;
+                if let Some(why) = rune.text("finish_reason").and_then(|why| cut_short(&why)) {
+                    output::note(why);
+                }
                 return Ok(Some(End::Completed));
             }
             "turn.interrupted" | "turn.error" => {
@@ -149,5 +152,17 @@ impl Follow {
             (true, true) => Ok(output::say(&output::clean(text))?),
             (true, false) => Ok(output::say(text)?),
         }
+    }
+}
+
+/// What is said of an answer that the model did not end by itself.
+fn cut_short(finish_reason: &str) -> Option<&'static str> {
+    match finish_reason {
+        "length" => Some("the answer is cut off: the model may not say more at once (max_tokens)"),
+        "context_window" => Some("the answer is cut off: the conversation fills what the model can read"),
+        "refusal" => Some("the model or its provider declined to answer"),
+        "pause" => Some("the provider paused too often; the answer is what it had said by then"),
+        "provider_calls_max" => Some("the turn ended because the model was called as often as a turn may"),
+        _ => None,
     }
 }

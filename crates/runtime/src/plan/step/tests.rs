@@ -63,6 +63,8 @@ fn turn(status: &str, output: Option<&str>) -> turn::Model {
         input: json!({}),
         output: output.map(str::to_owned),
         usage: json!({}),
+        finish_reason: None,
+        segment: None,
         reserved: None,
         control: None,
         error: (status == "error").then(|| json!({"message": "no model"})),
