@@ -26,9 +26,9 @@ mod m20261117_000300_create_accounts;
 mod m20261117_000400_create_missions;
 mod m20261117_000600_create_plans;
 mod m20261118_000100_index_calls_of_steps;
-mod m20261118_000300_create_registered_tools;
 mod m20261118_000231_note_finish_reasons;
 mod m20261118_000232_keep_segments;
+mod m20261118_000300_create_registered_tools;
 mod schema;
 
 pub struct Migrator;

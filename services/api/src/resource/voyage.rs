@@ -42,7 +42,10 @@ pub(crate) fn of_revision<'a>(call: &Call, act: Act<'a>) -> Act<'a> {
 
 /// Only as long as the revision is the one that the caller has seen.
 pub(crate) fn same_revision(call: &Call, found: i64) -> Result<(), Problem> {
-    Ok(same(expected(call), Some(found))?)
+    match expected(call) {
+        Some(expected) if expected != found => Err(ActError::Stale { expected, found }.into()),
+        _ => Ok(()),
+    }
 }
 
 pub(crate) fn on_mission<'a>(call: &'a Call, row: &mission::Model, event: &'a str) -> Act<'a> {
