@@ -185,7 +185,7 @@ impl From<StoreError> for Problem {
                 tracing::warn!(%error, "the database did not answer a request");
                 Problem::unavailable()
             }
-            StoreError::Database(db) if out_of_reach(db) => {
+            StoreError::Database(_) if error.retryable() => {
                 tracing::warn!(%error, "the database did not answer a request");
                 Problem::unavailable()
             }
@@ -193,23 +193,6 @@ impl From<StoreError> for Problem {
                 Problem::internal(&error)
             }
         }
-    }
-}
-
-/// Whether the database could not be asked at all, as against having refused what it was asked.
-fn out_of_reach(error: &sea_orm::DbErr) -> bool {
-    use sea_orm::sqlx::Error as Sqlx;
-    use sea_orm::{DbErr, RuntimeErr};
-    match error {
-        DbErr::ConnectionAcquire(_) | DbErr::Conn(_) => true,
-        DbErr::Exec(RuntimeErr::SqlxError(cause)) | DbErr::Query(RuntimeErr::SqlxError(cause)) => match &**cause {
-            Sqlx::Io(_) | Sqlx::Tls(_) | Sqlx::Protocol(_) => true,
-            Sqlx::PoolTimedOut | Sqlx::PoolClosed | Sqlx::WorkerCrashed => true,
-            // Class 57: shutting down, starting up, a query cancelled; 53: out of resources.
-            Sqlx::Database(db) => db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("53")),
-            _ => false,
-        },
-        _ => false,
     }
 }
 

@@ -19,7 +19,8 @@ pub struct DatabaseConfig {
     pub writers: u32,
     /// How long a query waits for a connection, ms. Default 3 000.
     pub acquire_timeout_ms: u64,
-    /// How long the writer waits for an answer before the connection counts as lost, ms. Default 15 000.
+    /// How long an answer may take before the connection counts as lost, ms; a query that takes longer is ended.
+    /// Default 15 000.
     pub round_trip_max_ms: u64,
 }
 
