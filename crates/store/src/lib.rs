@@ -51,7 +51,7 @@ pub use pool::Pool;
 pub use scene::{Scene, TAKEN_MAX};
 pub use search::{EXCERPT_CHARS_MAX, Match, Place, SEARCHED_MAX};
 pub use state::State;
-pub use sweep::Due;
+pub use sweep::{After, Due};
 pub use table::Table;
 pub use transaction::Body;
 pub use writer::WriterStats;

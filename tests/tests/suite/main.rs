@@ -23,5 +23,6 @@ mod store_outage;
 mod store_schema;
 mod store_time;
 mod store_writer;
+mod sweep;
 mod trace;
 mod turn;
