@@ -26,3 +26,4 @@ mod store_writer;
 mod sweep;
 mod trace;
 mod turn;
+mod workspace;

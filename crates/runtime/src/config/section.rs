@@ -109,6 +109,9 @@ pub struct RunnerConfig {
     pub settle_ms: u64,
     /// How `command` tools are confined. Default: as tightly as the kernel allows, or not at all started.
     pub sandbox: serde_json::Value,
+    /// Where sessions have the folders that `command` tools with a `workspace` work in; all tool-runners must see the
+    /// same. Default: none; `instar dev` has one in its data folder.
+    pub workspaces: Option<PathBuf>,
 }
 
 /// `[scheduler]`
@@ -314,7 +317,8 @@ impl Default for WorkerConfig {
 
 impl Default for RunnerConfig {
     fn default() -> Self {
-        Self { concurrency: 64, egress: serde_json::Value::Null, settle_ms: 15_000, sandbox: serde_json::Value::Null }
+        let (egress, sandbox) = (serde_json::Value::Null, serde_json::Value::Null);
+        Self { concurrency: 64, egress, settle_ms: 15_000, sandbox, workspaces: None }
     }
 }
 
