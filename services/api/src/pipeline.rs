@@ -100,7 +100,7 @@ async fn carry(
         true if route.raw || route.content => {
             let config = &api.context.config;
             let limit = if route.raw { config.archive.import_bytes_max } else { config.assets.bytes_max };
-            raw = whole(&parts.headers, body, limit as usize).await?;
+            raw = whole(&api, &parts.headers, body, limit as usize).await?;
             // Stands for the body where the same key must mean the same request.
             Map::from_iter([("sha256".to_owned(), sha256(&raw).into())])
         }
@@ -185,7 +185,7 @@ fn query(route: &Route, parts: &Parts) -> Result<Vec<(String, String)>, Problem>
 
 /// Reads and checks the body: an object, or nothing where nothing is needed.
 async fn body(api: &Api, route: &Route, headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Problem> {
-    let bytes = whole(headers, body, api.context.config.api.body_bytes_max as usize).await?;
+    let bytes = whole(api, headers, body, api.context.config.api.body_bytes_max as usize).await?;
     let map = if bytes.is_empty() {
         Map::new()
     } else {
@@ -207,12 +207,15 @@ async fn body(api: &Api, route: &Route, headers: &HeaderMap, body: Body) -> Resu
     Ok(map)
 }
 
-async fn whole(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+/// Whoever sends slowly is told before the time of the whole request is over: nothing was begun yet.
+async fn whole(api: &Api, headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
     let told = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
     if told.is_some_and(|length| length > limit) {
         return Err(Problem::too_large(limit));
     }
-    axum::body::to_bytes(body, limit).await.map_err(|_| Problem::too_large(limit))
+    let within_ms = api.context.config.api.request_timeout_ms * 9 / 10;
+    let read = tokio::time::timeout(Duration::from_millis(within_ms), axum::body::to_bytes(body, limit)).await;
+    read.map_err(|_| Problem::slow_body(within_ms))?.map_err(|_| Problem::too_large(limit))
 }
 
 fn sha256(bytes: &[u8]) -> String {

@@ -109,6 +109,12 @@ impl Problem {
             .with("allowed", no.allowed.clone())
     }
 
+    /// A refusal that has a name of its own.
+    pub(crate) fn coded(mut self, code: &'static str, detail: impl Into<String>) -> Self {
+        (self.code, self.detail) = (code, detail.into());
+        self
+    }
+
     pub(crate) fn key_reused() -> Self {
         let detail = "this Idempotency-Key was used for another request; use a new one";
         let title = "Key used before";
@@ -128,6 +134,11 @@ impl Problem {
         let detail =
             format!("no answer within {limit_ms} ms; look before you send it again, or use an Idempotency-Key");
         Problem::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "Took too long", detail)
+    }
+
+    pub(crate) fn slow_body(limit_ms: u64) -> Self {
+        let detail = format!("the body did not arrive within {limit_ms} ms; nothing was done: send it again");
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "Body too slow", detail).retry_after(RETRY_SOON_S)
     }
 
     pub(crate) fn too_many(what: &str, seconds: u32) -> Self {
