@@ -1,7 +1,7 @@
 //! The way of every request: span, key, role, query, body, idempotency, handler, answer.
 
 use crate::call::{Call, Reply};
-use crate::idempotency::Key;
+use crate::idempotency::{Before, Key};
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::state::Api;
@@ -119,6 +119,7 @@ async fn carry(
         key,
         traceparent,
         session: OnceLock::new(),
+        done: OnceLock::new(),
     };
     if call.key.is_none() {
         return (route.run)(Arc::new(call)).await.map(IntoResponse::into_response);
@@ -132,22 +133,14 @@ async fn once(route: &'static Route, call: Arc<Call>) -> Result<Response, Proble
         // Its commit refuses a repeat by itself.
         Some(key) if !route.keeps => {
             let turn = call.api.repeats.enter((call.caller.namespace.clone(), key.text.clone())).await;
-            if let Some(before) = call.repeated().await? {
-                return Ok(before);
+            if let Some(Before::Answered(answer)) = call.repeated().await? {
+                return Ok(answer);
             }
             Some(turn)
         }
         _ => None,
     };
-    match (route.run)(call.clone()).await {
-        Ok(reply) => {
-            if let Reply::Json { status, body, kept: false } = &reply
-                && status.is_success()
-            {
-                call.store_answer(*status, body).await;
-            }
-            Ok(reply.into_response())
-        }
+    match answered(route, &call).await {
         // Whatever stands against it now: if it was answered before, that answer stands.
         Err(problem) => {
             // Another process may have carried it out and be about to store its answer.
@@ -157,17 +150,30 @@ async fn once(route: &'static Route, call: Arc<Call>) -> Result<Response, Proble
                     tokio::time::sleep(REPEAT_PAUSE).await;
                 }
                 match call.repeated().await {
-                    Ok(Some(before)) => return Ok(before),
+                    Ok(Some(Before::Answered(answer))) => return Ok(answer),
                     Err(other) if other.status == StatusCode::UNPROCESSABLE_ENTITY => return Err(other),
                     _ => {}
                 }
             }
             match problem.code {
+                // It was carried out, and nobody is left to store an answer.
+                "duplicate" if call.carried_out().is_some() => answered(route, &call).await,
                 "duplicate" => Err(Problem::busy("the same request is under way; try again")),
                 _ => Err(problem),
             }
         }
+        done => done,
     }
+}
+
+async fn answered(route: &'static Route, call: &Arc<Call>) -> Result<Response, Problem> {
+    let reply = (route.run)(call.clone()).await?;
+    if let Reply::Json { status, body, kept: false } = &reply
+        && status.is_success()
+    {
+        call.store_answer(*status, body).await;
+    }
+    Ok(reply.into_response())
 }
 
 fn query(route: &Route, parts: &Parts) -> Result<Vec<(String, String)>, Problem> {
