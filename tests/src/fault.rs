@@ -9,7 +9,7 @@ use instar_core::id::SessionId;
 use instar_store::{Options, Store};
 use instar_testkit::nats::Nats;
 use instar_testkit::postgres::Postgres;
-use instar_testkit::proxy::Proxy;
+use instar_testkit::proxy::{Direction, Proxy};
 use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -49,8 +49,19 @@ pub enum Fault {
     Cut {
         service: &'static str,
         server: &'static str,
+        how: Cut,
         seconds: u64,
     },
+}
+
+/// How the way to a server is barred.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Connections are reset, and new ones refused.
+    Reset,
+    /// Connections stay, new ones are taken, and every byte vanishes. Those that lost one stay mute for good: nobody
+    /// ever says that there is nothing to wait for.
+    Silent,
 }
 
 impl Display for Fault {
@@ -63,7 +74,12 @@ impl Display for Fault {
             Fault::NatsKilled => write!(f, "NATS killed -9, restarted"),
             Fault::NatsWiped => write!(f, "NATS killed -9, restarted empty"),
             Fault::PostgresKilled => write!(f, "Postgres killed -9, restarted"),
-            Fault::Cut { service, server, seconds } => write!(f, "{service} cut from {server} for {seconds} s"),
+            Fault::Cut { service, server, how: Cut::Reset, seconds } => {
+                write!(f, "{service} cut from {server} for {seconds} s")
+            }
+            Fault::Cut { service, server, how: Cut::Silent, seconds } => {
+                write!(f, "{service} cut from {server} without a word for {seconds} s")
+            }
         }
     }
 }
@@ -238,7 +254,7 @@ impl Ground {
                 self.postgres.restart().await?;
                 Ok(Some(at))
             }
-            Fault::Cut { service, server, seconds } => self.cut(service, server, *seconds, load).await,
+            Fault::Cut { service, server, how, seconds } => self.cut(service, server, *how, *seconds, load).await,
         }
     }
 
@@ -305,6 +321,7 @@ impl Ground {
         &mut self,
         service: &'static str,
         server: &str,
+        how: Cut,
         seconds: u64,
         load: &mut Load,
     ) -> Result<Option<Instant>> {
@@ -316,18 +333,48 @@ impl Ground {
         let target = url.split("://").nth(1).and_then(|rest| rest.rsplit('@').next()).context("an address")?;
         let target = target.split(['/', '?']).next().context("an address")?.to_owned();
         let proxy = Proxy::start(&target).await?;
+        // Nobody takes over: it has to come back by itself.
+        let gone = self.alone(service).await?;
         self.exchange(service, &[(variable, &proxy.instead_of(&url))]).await?;
         load.more(AGENTS as u64, RECOVERY_WITHIN).await?;
-        let at = Instant::now();
-        proxy.refuse();
+        let (at, before, flowed) = (Instant::now(), proxy.cuts(), both(&proxy));
+        ensure!(flowed > 0, "nothing went through the proxy");
+        match how {
+            Cut::Reset => {
+                proxy.refuse();
+                proxy.cut();
+            }
+            Cut::Silent => proxy.strand(),
+        }
+        // What was on its way arrives.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (cuts, barred) = (proxy.cuts() - before, both(&proxy));
         tokio::time::sleep(Duration::from_secs(seconds)).await;
+        ensure!(both(&proxy) == barred, "{} bytes passed while {service} was cut off", both(&proxy) - barred);
         proxy.heal();
-        load.more(AGENTS as u64, RECOVERY_WITHIN).await?;
-        ensure!(proxy.connections() > 0, "nothing went through the proxy");
+        load.more(AGENTS as u64, RECOVERY_WITHIN).await.context("once it was healed")?;
+        // It came back by itself, and by this way.
+        let end = Instant::now() + RECOVERY_WITHIN;
+        while both(&proxy) == barred {
+            ensure!(Instant::now() < end, "{service} did not come back to {server}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
         // Back to the direct way before the proxy goes.
         self.exchange(service, &[]).await?;
-        Ok(Some(at))
+        for _ in 0..gone {
+            let node = self.fleet.spawn(service, &[]).await?;
+            self.fleet.nodes.push(node);
+        }
+        let struck = match how {
+            Cut::Reset => cuts > 0,
+            Cut::Silent => proxy.stranded() > 0,
+        };
+        Ok(struck.then_some(at))
     }
+}
+
+fn both(proxy: &Proxy) -> u64 {
+    proxy.bytes(Direction::Up) + proxy.bytes(Direction::Down)
 }
 
 /// Every fault there is, crash points with the services that pass them.
@@ -361,7 +408,9 @@ pub fn all() -> Vec<Fault> {
     faults.extend([Fault::NatsKilled, Fault::NatsWiped, Fault::PostgresKilled]);
     for service in services {
         for server in ["Postgres", "NATS"] {
-            faults.push(Fault::Cut { service, server, seconds: 10 });
+            for how in [Cut::Reset, Cut::Silent] {
+                faults.push(Fault::Cut { service, server, how, seconds: 10 });
+            }
         }
     }
     faults

@@ -49,7 +49,7 @@ fn or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
 pub enum Resolution {
     Success,
     Error,
-    /// It had no effect: it may be made again.
+    /// It had no effect: the agent is asked to make it again.
     Retry,
 }
 

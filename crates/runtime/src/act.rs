@@ -102,6 +102,7 @@ pub struct Act<'a> {
     also: Vec<Also<'a>>,
     /// Columns of the command's own row.
     own: Option<Dressing<'a>>,
+    done: bool,
 }
 
 /// A command as it came out of the rows.
@@ -143,7 +144,14 @@ impl<'a> Act<'a> {
             edits: Vec::new(),
             also: Vec::new(),
             own: None,
+            done: false,
         }
+    }
+
+    /// It was carried out before: nothing is left to do.
+    pub fn done(mut self) -> Act<'a> {
+        self.done = true;
+        self
     }
 
     /// One more event in the same commit.
@@ -236,6 +244,9 @@ impl<'a> Act<'a> {
 
     /// Looks, works out what moves, commits; looks again if something moved in between.
     pub async fn carry_out(self, hub: &Hub) -> Result<Done, ActError> {
+        if self.done {
+            return Ok(Done::Ignored);
+        }
         for _ in 0..LOOKS_MAX {
             let snapshot = self.look(hub).await?;
             if self.while_session.is_some_and(|state| state != snapshot.session.status) {

@@ -68,8 +68,10 @@ impl Drop for Keeper {
 }
 
 async fn renew(store: Store, id: WorkerId, ttl: Duration, tell: watch::Sender<LeaseState>) {
+    let mut pause = ttl / 3;
     loop {
-        tokio::time::sleep(ttl / 3).await;
+        tokio::time::sleep(pause).await;
+        pause = ttl / 3;
         match store.renew_lease(id, ttl).await {
             Ok(Some(lease)) => drop(tell.send_replace(LeaseState::Held { trusted_until: lease.trusted_until })),
             Ok(None) => {
@@ -78,7 +80,11 @@ async fn renew(store: Store, id: WorkerId, ttl: Duration, tell: watch::Sender<Le
                 return;
             }
             // The lease may still be good: whoever relies on it looks at `trusted_until`.
-            Err(error) => tracing::warn!(worker = %id, %error, "the lease was not renewed"),
+            Err(error) => {
+                tracing::warn!(worker = %id, %error, "the lease was not renewed");
+                // What is left of it is short.
+                pause = ttl / 10;
+            }
         }
     }
 }

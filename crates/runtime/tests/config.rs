@@ -291,3 +291,17 @@ fn a_model_goes_on_as_json_with_only_what_was_given() {
         "extra_body": {"Top": {"K": 1.5}}, "limits": {"retries_max": 1}});
     assert_eq!(config.models[0].to_json(), expected);
 }
+
+#[test]
+fn a_tool_runner_whose_tools_work_in_a_workspace_needs_a_place_for_them() {
+    let tool = "[[tools]]\nname = \"build\"\nkind = \"command\"\ncommand = [\"make\"]\nworkspace = \"write\"\n";
+    let text = format!("{EXAMPLE}\n{tool}");
+    let refusal = with_keys().refusal(Role::ToolRunner, &text);
+    assert_eq!(keys(&refusal), ["runner.workspaces"]);
+    assert!(refusal.contains("\"build\""), "{refusal}");
+    let relative = text.replace("[runner]\n", "[runner]\nworkspaces = \"files\"\n");
+    assert_eq!(keys(&with_keys().refusal(Role::ToolRunner, &relative)), ["runner.workspaces"]);
+    let set = text.replace("[runner]\n", "[runner]\nworkspaces = \"/var/lib/instar/files\"\n");
+    assert!(with_keys().load(Role::ToolRunner, &set, &[]).is_ok());
+    assert!(with_keys().load(Role::Api, &text, &[]).is_ok(), "only who runs tools needs it");
+}

@@ -4,12 +4,10 @@
 use crate::connect::Store;
 use crate::entity::{agent, session, turn};
 use crate::error::StoreError;
+use crate::pool::Pool;
 use crate::scene::columns;
 use instar_core::id::{AgentId, TurnId};
-use sea_orm::{
-    ColumnTrait, ConnectionTrait, DatabaseConnection, DbBackend, EntityTrait, FromQueryResult, QueryFilter, Statement,
-    Value,
-};
+use sea_orm::{ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, FromQueryResult, QueryFilter, Statement, Value};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 use uuid::Uuid;
@@ -62,7 +60,7 @@ static SQLITE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-pub(crate) async fn find(db: &DatabaseConnection, ids: Vec<Uuid>) -> Result<HashMap<Uuid, Addressee>, StoreError> {
+pub(crate) async fn find(db: &Pool, ids: Vec<Uuid>) -> Result<HashMap<Uuid, Addressee>, StoreError> {
     let backend = db.get_database_backend();
     let (sql, values): (String, Vec<Value>) = match backend {
         DbBackend::Postgres => (POSTGRES.clone(), vec![ids.into()]),
@@ -89,7 +87,7 @@ pub(crate) async fn find(db: &DatabaseConnection, ids: Vec<Uuid>) -> Result<Hash
     rows.iter().map(read).collect()
 }
 
-pub(crate) async fn turns(db: &DatabaseConnection, ids: Vec<Uuid>) -> Result<HashMap<Uuid, turn::Model>, StoreError> {
+pub(crate) async fn turns(db: &Pool, ids: Vec<Uuid>) -> Result<HashMap<Uuid, turn::Model>, StoreError> {
     let rows = match db.get_database_backend() {
         DbBackend::Postgres => {
             let sql = "SELECT * FROM turns WHERE id = ANY($1)";

@@ -5,6 +5,7 @@ use crate::commit::{Answer, Commit};
 use crate::entity::turn;
 use crate::error::StoreError;
 use crate::gather::Gather;
+use crate::pool::Pool;
 use crate::writer::{self, Writer, WriterStats};
 use instar_migrations::{Migrator, MigratorTrait};
 use sea_orm::sqlx::postgres::PgConnectOptions;
@@ -17,6 +18,8 @@ use uuid::Uuid;
 /// A connection that rested for longer is asked whether it lives before it is lent out.
 const IDLE_TRUSTED: Duration = Duration::from_millis(500);
 const TRANSACTIONS_MAX: u32 = 2;
+/// A lease that is not renewed within this is asked for again over another connection, while there is time.
+const VITAL_MAX: Duration = Duration::from_secs(3);
 
 /// How a store is opened; every field has a default.
 #[derive(Clone, Debug)]
@@ -29,7 +32,7 @@ pub struct Options {
     pub writers: usize,
     /// How long a query waits for a connection.
     pub acquire_timeout: Duration,
-    /// How long the writer waits for an answer before it takes the connection for lost.
+    /// How long an answer may take; then the connection is taken for lost.
     pub round_trip_max: Duration,
 }
 
@@ -48,10 +51,10 @@ impl Options {
 /// A handle on the database; cheap to clone.
 #[derive(Clone)]
 pub struct Store {
-    pub(crate) db: DatabaseConnection,
+    pub(crate) db: Pool,
     /// For leases alone: a busy process must not lose its work because its readers are.
-    pub(crate) vital: DatabaseConnection,
-    pub(crate) transactions: DatabaseConnection,
+    pub(crate) vital: Pool,
+    pub(crate) transactions: Pool,
     writer: Writer,
     pub(crate) addressees: Gather<Uuid, Addressee>,
     pub(crate) turns: Gather<Uuid, turn::Model>,
@@ -68,21 +71,23 @@ impl Store {
         }
         if options.url.starts_with("sqlite:") {
             let file = sqlite(&options.url).map_err(unusable)?;
-            let db = Database::connect(readers(&options)).await?;
+            let db = Pool::open(readers(&options), None).await?;
             let writer = Writer::start(vec![writer::Sqlite::new(file)]);
-            let vital = Database::connect(vital(&options)).await?;
-            let transactions = Database::connect(transactions(&options)).await?;
+            let vital = Pool::open(vital(&options), None).await?;
+            let transactions = Pool::open(transactions(&options), None).await?;
             Ok(Store::of(db, vital, transactions, writer))
         } else if options.url.starts_with("postgres:") || options.url.starts_with("postgresql:") {
             let server = PgConnectOptions::from_str(&options.url).map_err(unusable)?;
-            let db = Database::connect(readers(&options)).await?;
+            // A query that the server itself ends is answered before its limit is over.
+            let limit = options.acquire_timeout + options.round_trip_max;
+            let db = Pool::open(readers(&options), Some(limit)).await?;
             refuse_replica(&db).await?;
             let server = server.application_name("instar-writer");
             let lanes = (0..options.writers.max(1))
                 .map(|_| writer::Postgres::new(server.clone(), options.round_trip_max))
                 .collect();
-            let vital = Database::connect(vital(&options)).await?;
-            let transactions = Database::connect(transactions(&options)).await?;
+            let vital = Pool::open(vital(&options), Some(VITAL_MAX)).await?;
+            let transactions = Pool::open(transactions(&options), Some(limit)).await?;
             Ok(Store::of(db, vital, transactions, Writer::start(lanes)))
         } else {
             let scheme = options.url.split(':').next().unwrap_or_default().to_owned();
@@ -90,12 +95,7 @@ impl Store {
         }
     }
 
-    fn of(
-        db: DatabaseConnection,
-        vital: DatabaseConnection,
-        transactions: DatabaseConnection,
-        writer: Writer,
-    ) -> Store {
+    fn of(db: Pool, vital: Pool, transactions: Pool, writer: Writer) -> Store {
         let (one, two) = (db.clone(), db.clone());
         let addressees = Gather::start(move |ids| {
             let db = one.clone();
@@ -127,15 +127,15 @@ impl Store {
     }
 
     /// For queries. Statuses and runes are written by [`Store::commit`] only.
-    pub fn db(&self) -> &DatabaseConnection {
+    pub fn db(&self) -> &Pool {
         &self.db
     }
 
     /// Where transactions are begun, by [`Store::transaction`] alone: [`Store::db`] is for single reads,
     /// and nothing looks after a transaction that is left open there.
     #[doc(hidden)]
-    pub fn transaction_pool(&self) -> &DatabaseConnection {
-        &self.transactions
+    pub fn transaction_pool(&self) -> DatabaseConnection {
+        self.transactions.current().connections
     }
 
     pub fn is_postgres(&self) -> bool {
@@ -153,7 +153,7 @@ impl Store {
     }
 }
 
-async fn refuse_replica(db: &DatabaseConnection) -> Result<(), StoreError> {
+async fn refuse_replica(db: &Pool) -> Result<(), StoreError> {
     let row =
         db.query_one_raw(sea_orm::Statement::from_string(DbBackend::Postgres, "SELECT pg_is_in_recovery()")).await?;
     match row.map(|r| r.try_get_by_index::<bool>(0)).transpose()? {
@@ -164,7 +164,7 @@ async fn refuse_replica(db: &DatabaseConnection) -> Result<(), StoreError> {
 
 fn vital(options: &Options) -> ConnectOptions {
     let mut vital = readers(options);
-    vital.max_connections(1);
+    vital.max_connections(1).acquire_timeout(options.acquire_timeout.min(VITAL_MAX * 2 / 3));
     vital
 }
 
@@ -196,10 +196,11 @@ fn readers(options: &Options) -> ConnectOptions {
     if options.url.starts_with("sqlite:") {
         readers.map_sqlx_sqlite_opts(tune_sqlite);
     } else {
-        readers.map_sqlx_postgres_opts(|o| {
+        let statement_max = format!("{}ms", options.round_trip_max.as_millis());
+        readers.map_sqlx_postgres_opts(move |o| {
             o.application_name("instar").options([
                 ("idle_in_transaction_session_timeout", "10s"),
-                ("statement_timeout", "30s"),
+                ("statement_timeout", statement_max.as_str()),
                 ("lock_timeout", "5s"),
                 ("jit", "off"),
                 // Every query goes by an index. A plan made while a table was small would else read all of

@@ -1,6 +1,8 @@
 //! What can go wrong between a service and its database, and what to do about it.
 
 use instar_core::id::CommandId;
+use sea_orm::sqlx::Error as Sqlx;
+use sea_orm::{DbErr, RuntimeErr};
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -27,7 +29,7 @@ pub enum StoreError {
     #[error("the database cannot be used: {0}")]
     Unusable(String),
     #[error(transparent)]
-    Database(#[from] sea_orm::DbErr),
+    Database(#[from] DbErr),
 }
 
 impl StoreError {
@@ -36,9 +38,11 @@ impl StoreError {
         match self {
             StoreError::Duplicate(what) => StoreError::Duplicate(what.clone()),
             StoreError::Invalid(why) => StoreError::Invalid(why.clone()),
+            other if other.retryable() => StoreError::Unavailable(other.to_string()),
             other => StoreError::Unusable(other.to_string()),
         }
     }
+
     /// Whether the same call may succeed later.
     pub fn retryable(&self) -> bool {
         use StoreError::*;
@@ -46,7 +50,22 @@ impl StoreError {
             Invalid(_) | TooLarge { .. } | Duplicate(_) | Closed | Unusable(_) => false,
             Ambiguous(_) | Unavailable(_) | Busy => true,
             Unknown(_) => false,
-            Database(e) => matches!(e, sea_orm::DbErr::ConnectionAcquire(_) | sea_orm::DbErr::Conn(_)),
+            Database(error) => out_of_reach(error),
         }
+    }
+}
+
+/// Whether the database could not be asked at all, as against having refused what it was asked.
+fn out_of_reach(error: &DbErr) -> bool {
+    match error {
+        DbErr::ConnectionAcquire(_) | DbErr::Conn(_) => true,
+        DbErr::Exec(RuntimeErr::SqlxError(cause)) | DbErr::Query(RuntimeErr::SqlxError(cause)) => match &**cause {
+            Sqlx::Io(_) | Sqlx::Tls(_) | Sqlx::Protocol(_) => true,
+            Sqlx::PoolTimedOut | Sqlx::PoolClosed | Sqlx::WorkerCrashed => true,
+            // Class 57: shutting down, starting up, a query cancelled; 53: out of resources.
+            Sqlx::Database(db) => db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("53")),
+            _ => false,
+        },
+        _ => false,
     }
 }

@@ -16,6 +16,20 @@ pub struct Due {
     pub owner: Option<uuid::Uuid>,
 }
 
+/// Where a page of live turns begins: after this one, in the order of the index over them. Some of what a look
+/// finds waits for good reason, and must not hide the rest.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct After {
+    session: uuid::Uuid,
+    turn: uuid::Uuid,
+}
+
+impl After {
+    pub fn turn(row: &turn::Model) -> After {
+        After { session: row.session_id, turn: row.id }
+    }
+}
+
 impl Store {
     async fn sweep(&self, sql: &str, values: Vec<Value>) -> Result<Vec<QueryResult>, StoreError> {
         Ok(self.db.query_all_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?)
@@ -29,51 +43,62 @@ impl Store {
     }
 
     /// Streaming turns whose owner is gone, and those whose wait for the provider is over.
-    pub async fn ownerless_turns(&self, limit: u64) -> Result<Vec<Due>, StoreError> {
+    pub async fn ownerless_turns(&self, after: After, limit: u64) -> Result<Vec<Due>, StoreError> {
         let sql = "SELECT t.*, a.owner AS agent_owner FROM turns t JOIN agents a ON a.id = t.agent_id \
                    LEFT JOIN workers w ON w.id = a.owner AND w.lease_until > $1 \
                    WHERE t.ended_at IS NULL AND t.status = 'streaming' AND w.id IS NULL AND (t.control IS NULL \
-                   OR t.control->>'action' <> 'wait' OR t.control->>'until' <= $3) ORDER BY t.id LIMIT $2";
+                   OR t.control->>'action' <> 'wait' OR t.control->>'until' <= $3) \
+                   AND (t.session_id, t.id) > ($4, $5) ORDER BY t.session_id, t.id LIMIT $2";
         let now = self.now().await?;
         // As text, since that is how it is kept inside the control.
         let moment = now.to_rfc3339_opts(chrono::SecondsFormat::Micros, true);
-        let rows = self.sweep(sql, vec![now.into(), (limit as i64).into(), moment.into()]).await?;
+        let values = vec![now.into(), (limit as i64).into(), moment.into(), after.session.into(), after.turn.into()];
+        let rows = self.sweep(sql, values).await?;
         Self::dues(&rows)
     }
 
     /// Turns that could go on and have not since `before`: queued ones whose session and agent are
     /// free, those whose last call has its result, and those of which something was asked.
-    pub async fn idle_turns(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<Due>, StoreError> {
+    pub async fn idle_turns(&self, before: DateTime<Utc>, after: After, limit: u64) -> Result<Vec<Due>, StoreError> {
         let sql = "SELECT t.*, a.owner AS agent_owner FROM turns t JOIN agents a ON a.id = t.agent_id \
                    JOIN sessions s ON s.id = t.session_id WHERE t.ended_at IS NULL AND t.updated_at < $1 AND ( \
                    (t.status = 'queued' AND s.status = 'active' AND a.lifecycle = 'idle' AND a.drive = 'running') \
                    OR (t.status = 'tool_executing' AND (t.open_calls = 0 OR t.control->>'action' = 'interrupt'))) \
-                   ORDER BY t.id LIMIT $2";
-        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
+                   AND (t.session_id, t.id) > ($3, $4) ORDER BY t.session_id, t.id LIMIT $2";
+        let values = vec![before.into(), (limit as i64).into(), after.session.into(), after.turn.into()];
+        let rows = self.sweep(sql, values).await?;
         Self::dues(&rows)
     }
 
     /// Streaming turns that wrote nothing since `before`. Their owner lives; whether it still knows of
     /// them, only it can say.
-    pub async fn quiet_turns(&self, before: DateTime<Utc>, limit: u64) -> Result<Vec<Due>, StoreError> {
+    pub async fn quiet_turns(&self, before: DateTime<Utc>, after: After, limit: u64) -> Result<Vec<Due>, StoreError> {
         let sql = "SELECT t.*, a.owner AS agent_owner FROM turns t JOIN agents a ON a.id = t.agent_id \
                    WHERE t.ended_at IS NULL AND t.status = 'streaming' AND t.updated_at < $1 AND a.owner IS NOT NULL \
-                   ORDER BY t.updated_at LIMIT $2";
-        let rows = self.sweep(sql, vec![before.into(), (limit as i64).into()]).await?;
+                   AND (t.session_id, t.id) > ($3, $4) ORDER BY t.session_id, t.id LIMIT $2";
+        let values = vec![before.into(), (limit as i64).into(), after.session.into(), after.turn.into()];
+        let rows = self.sweep(sql, values).await?;
         Self::dues(&rows)
     }
 
     /// Turns past their deadline that no worker will end: parked ones that wait for no person, agent or account, and
     /// streaming ones that were due `grace` ago.
-    pub async fn overdue_turns(&self, grace: Duration, limit: u64) -> Result<Vec<turn::Model>, StoreError> {
+    pub async fn overdue_turns(
+        &self,
+        grace: Duration,
+        after: After,
+        limit: u64,
+    ) -> Result<Vec<turn::Model>, StoreError> {
         let sql = "SELECT t.* FROM turns t WHERE t.ended_at IS NULL AND ( \
                    (t.status = 'tool_executing' AND t.deadline_at < $1 AND NOT EXISTS (SELECT 1 FROM tool_calls c \
                    WHERE c.turn_id = t.id AND (c.status = 'awaiting_approval' OR (c.waits_for IS NOT NULL AND c.owner IS \
                    NULL AND c.ended_at IS NULL)))) \
-                   OR (t.status = 'streaming' AND t.deadline_at < $2)) ORDER BY t.id LIMIT $3";
+                   OR (t.status = 'streaming' AND t.deadline_at < $2)) \
+                   AND (t.session_id, t.id) > ($4, $5) ORDER BY t.session_id, t.id LIMIT $3";
         let now = self.now().await?;
         let late = now - chrono::Duration::from_std(grace).unwrap_or_default();
-        let rows = self.sweep(sql, vec![now.into(), late.into(), (limit as i64).into()]).await?;
+        let values = vec![now.into(), late.into(), (limit as i64).into(), after.session.into(), after.turn.into()];
+        let rows = self.sweep(sql, values).await?;
         rows.iter().map(|row| Ok(turn::Model::from_query_result(row, "")?)).collect()
     }
 

@@ -8,6 +8,10 @@ use crate::connect::Store;
 use crate::error::StoreError;
 use sea_orm::{DatabaseTransaction, SqliteTransactionMode, TransactionOptions, TransactionTrait};
 use std::pin::Pin;
+use std::time::Duration;
+
+/// One that lasts longer has lost its connection without being told.
+const WHOLE_MAX: Duration = Duration::from_secs(60);
 
 /// A transaction's body: its future borrows the transaction.
 pub type Body<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -20,8 +24,9 @@ impl Store {
         T: Send + 'static,
         F: for<'a> FnOnce(&'a DatabaseTransaction) -> Body<'a, T> + Send + 'static,
     {
-        let db = self.transactions.clone();
-        let task = tokio::spawn(async move {
+        let current = self.transactions.current();
+        let (db, pool) = (current.connections.clone(), self.transactions.clone());
+        let whole = async move {
             // Ignored by PostgreSQL; on SQLite a lock that is taken late cannot be waited for.
             let options = TransactionOptions {
                 sqlite_transaction_mode: Some(SqliteTransactionMode::Immediate),
@@ -38,6 +43,16 @@ impl Store {
                         tracing::warn!(error = %lost, "a roll-back failed; the connection is closed instead");
                     }
                     Err(error)
+                }
+            }
+        };
+        let task = tokio::spawn(async move {
+            match tokio::time::timeout(WHOLE_MAX, whole).await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    // With it goes the connection that it was begun on: nobody is lent it again.
+                    pool.replace(&current).await;
+                    Err(StoreError::Unknown(format!("no end within {WHOLE_MAX:?}")))
                 }
             }
         });

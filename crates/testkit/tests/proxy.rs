@@ -240,3 +240,22 @@ async fn addresses_are_rewritten_around_user_and_path() {
     assert_eq!(proxy.instead_of("postgres://u:p@h:5432/db?x=1"), format!("postgres://u:p@{here}/db?x=1"));
     assert_eq!(proxy.instead_of("nats://h:4222"), format!("nats://{here}"));
 }
+
+#[tokio::test]
+async fn a_stranded_connection_stays_mute_and_a_new_one_speaks() {
+    let echo = Echo::start(0).await;
+    let proxy = Proxy::start(&echo.address).await.unwrap();
+    let (mut lost, mut idle) = (connect(&proxy).await, connect(&proxy).await);
+    assert_eq!(exchange(&mut lost, b"one").await.unwrap(), b"one");
+    assert_eq!(exchange(&mut idle, b"one").await.unwrap(), b"one");
+    proxy.strand();
+    lost.write_all(b"two").await.unwrap();
+    wait::until(BOUND, || async { proxy.stranded() == 1 }).await;
+    proxy.heal();
+    lost.write_all(b"three").await.unwrap();
+    let mut back = [0; 1];
+    let answer = tokio::time::timeout(SILENCE, lost.read(&mut back)).await;
+    assert!(answer.is_err(), "neither bytes nor an end: {answer:?}");
+    assert_eq!(exchange(&mut idle, b"four").await.unwrap(), b"four", "it lost nothing");
+    assert_eq!(exchange(&mut connect(&proxy).await, b"five").await.unwrap(), b"five");
+}

@@ -79,7 +79,7 @@ pub(crate) fn judge(
         outside_sandbox: false,
         side_effects: spec.side_effects,
         spec: spec.requires_approval,
-        policy_override: Default::default(),
+        policy_override: agent.approval_of(&spec.name),
         mode: mode(agent),
     });
     let verdict = match gated.event {

@@ -30,6 +30,8 @@ pub(crate) struct Call {
     pub(crate) traceparent: Option<String>,
     /// The session that it turned out to be about.
     pub(crate) session: OnceLock<SessionId>,
+    /// Its commit landed before, and nobody was told: what the commit noted of it.
+    pub(crate) done: OnceLock<Value>,
 }
 
 impl Call {

@@ -1,8 +1,8 @@
 //! `Idempotency-Key`: the same request twice has one effect and one answer.
 //!
 //! Where this service builds the commit itself, the answer is stored by the very commit that has
-//! the effect. A command that `Act` commits is looked up before and its answer stored after; a
-//! crash in between leaves the machine to say that it is already so.
+//! the effect. The commit of an `Act` notes under the key that it was carried out, and its answer is stored
+//! after; should a crash come between, a repeat does nothing and is told how things stand.
 
 use crate::call::{Call, json};
 use crate::problem::Problem;
@@ -10,9 +10,10 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use chrono::{SubsecRound, Utc};
 use instar_core::id::SessionId;
+use instar_runtime::Act;
 use instar_store::entity::idempotency_key;
 use instar_store::{Commit, Repeat};
-use sea_orm::sea_query::OnConflict;
+use sea_orm::sea_query::{Expr, ExprTrait, OnConflict};
 use sea_orm::{EntityTrait, IntoActiveModel};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -21,6 +22,16 @@ use uuid::Uuid;
 const HEADER: &str = "idempotency-key";
 const REPLAYED: &str = "idempotent-replayed";
 const KEY_BYTES_MAX: usize = 255;
+
+/// The status of what was carried out and has no answer yet.
+const CARRIED_OUT: i64 = 0;
+
+/// What became of a request with the same key.
+pub(crate) enum Before {
+    Answered(Response),
+    /// It landed, and its answer was lost.
+    CarriedOut,
+}
 
 /// A key with what it was sent for.
 #[derive(Clone, Debug)]
@@ -58,12 +69,30 @@ impl Key {
 impl Call {
     /// Has a commit store the answer under the request's key, if there is one.
     pub(crate) fn keep(&self, commit: &mut Commit, session: SessionId, status: StatusCode, answer: &Value) {
-        if let Some(row) = self.row(session.uuid(), status, answer) {
+        if let Some(row) = self.row(session.uuid(), i64::from(status.as_u16()), answer) {
             commit.insert(&idempotency_key::TABLE, row);
         }
     }
 
-    fn row(&self, session: Uuid, status: StatusCode, answer: &Value) -> Option<idempotency_key::Model> {
+    /// Has the commit of a command note under the request's key that it was carried out, with `note`.
+    pub(crate) fn mark<'a>(&'a self, act: Act<'a>, session: SessionId, note: Value) -> Act<'a> {
+        match self.key {
+            None => act,
+            Some(_) => act.also(move |commit, _| {
+                if let Some(row) = self.row(session.uuid(), CARRIED_OUT, &note) {
+                    commit.insert(&idempotency_key::TABLE, row);
+                }
+                Ok(())
+            }),
+        }
+    }
+
+    /// What was noted of this request when it landed, if it did before and has no answer.
+    pub(crate) fn carried_out(&self) -> Option<&Value> {
+        self.done.get()
+    }
+
+    fn row(&self, session: Uuid, status: i64, answer: &Value) -> Option<idempotency_key::Model> {
         let key = self.key.as_ref()?;
         Some(idempotency_key::Model {
             id: Uuid::now_v7(),
@@ -71,7 +100,7 @@ impl Call {
             namespace: self.caller.namespace.to_string(),
             key: key.text.clone(),
             body_hash: key.hash.clone(),
-            status: i64::from(status.as_u16()),
+            status,
             answer: answer.clone(),
             version: 0,
             created_at: Utc::now().trunc_subsecs(6),
@@ -79,16 +108,20 @@ impl Call {
     }
 
     /// The first answer, if this request was answered before.
-    pub(crate) async fn repeated(&self) -> Result<Option<Response>, Problem> {
+    pub(crate) async fn repeated(&self) -> Result<Option<Before>, Problem> {
         let Some(key) = &self.key else { return Ok(None) };
         match self.api.store().repeat(&self.caller.namespace, &key.text, &key.hash).await? {
             Repeat::New => Ok(None),
             Repeat::Other => Err(Problem::key_reused()),
+            Repeat::Same { status: CARRIED_OUT, answer } => {
+                let _ = self.done.set(answer);
+                Ok(Some(Before::CarriedOut))
+            }
             Repeat::Same { status, answer } => {
                 let status = u16::try_from(status).ok().and_then(|s| StatusCode::from_u16(s).ok());
                 let mut response = json(status.unwrap_or(StatusCode::OK), answer.to_string());
                 response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-                Ok(Some(response))
+                Ok(Some(Before::Answered(response)))
             }
         }
     }
@@ -97,9 +130,10 @@ impl Call {
     /// answer, so that the caller is told of the effect in any case.
     pub(crate) async fn store_answer(&self, status: StatusCode, answer: &Value) {
         let session = self.session.get().map_or(Uuid::nil(), |id| id.uuid());
-        let Some(row) = self.row(session, status, answer) else { return };
+        let Some(row) = self.row(session, i64::from(status.as_u16()), answer) else { return };
         let keep = OnConflict::columns([idempotency_key::Column::Namespace, idempotency_key::Column::Key])
-            .do_nothing()
+            .update_columns([idempotency_key::Column::Status, idempotency_key::Column::Answer])
+            .action_and_where(Expr::col((idempotency_key::Entity, idempotency_key::Column::Status)).eq(CARRIED_OUT))
             .to_owned();
         let insert = idempotency_key::Entity::insert(row.into_active_model()).on_conflict(keep);
         if let Err(error) = insert.exec_without_returning(self.api.db()).await {

@@ -1,7 +1,7 @@
 //! The way of every request: span, key, role, query, body, idempotency, handler, answer.
 
 use crate::call::{Call, Reply};
-use crate::idempotency::Key;
+use crate::idempotency::{Before, Key};
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::state::Api;
@@ -101,7 +101,7 @@ async fn carry(
         true if route.raw || route.content => {
             let config = &api.context.config;
             let limit = if route.raw { config.archive.import_bytes_max } else { config.assets.bytes_max };
-            raw = whole(&parts.headers, body, limit as usize).await?;
+            raw = whole(&api, &parts.headers, body, limit as usize).await?;
             // Stands for the body where the same key must mean the same request.
             Map::from_iter([("sha256".to_owned(), sha256(&raw).into())])
         }
@@ -120,6 +120,7 @@ async fn carry(
         key,
         traceparent,
         session: OnceLock::new(),
+        done: OnceLock::new(),
     };
     if call.key.is_none() {
         return (route.run)(Arc::new(call)).await.map(IntoResponse::into_response);
@@ -133,22 +134,14 @@ async fn once(route: &'static Route, call: Arc<Call>) -> Result<Response, Proble
         // Its commit refuses a repeat by itself.
         Some(key) if !route.keeps => {
             let turn = call.api.repeats.enter((call.caller.namespace.clone(), key.text.clone())).await;
-            if let Some(before) = call.repeated().await? {
-                return Ok(before);
+            if let Some(Before::Answered(answer)) = call.repeated().await? {
+                return Ok(answer);
             }
             Some(turn)
         }
         _ => None,
     };
-    match (route.run)(call.clone()).await {
-        Ok(reply) => {
-            if let Reply::Json { status, body, kept: false } = &reply
-                && status.is_success()
-            {
-                call.store_answer(*status, body).await;
-            }
-            Ok(reply.into_response())
-        }
+    match answered(route, &call).await {
         // Whatever stands against it now: if it was answered before, that answer stands.
         Err(problem) => {
             // Another process may have carried it out and be about to store its answer.
@@ -158,17 +151,30 @@ async fn once(route: &'static Route, call: Arc<Call>) -> Result<Response, Proble
                     tokio::time::sleep(REPEAT_PAUSE).await;
                 }
                 match call.repeated().await {
-                    Ok(Some(before)) => return Ok(before),
+                    Ok(Some(Before::Answered(answer))) => return Ok(answer),
                     Err(other) if other.status == StatusCode::UNPROCESSABLE_ENTITY => return Err(other),
                     _ => {}
                 }
             }
             match problem.code {
+                // It was carried out, and nobody is left to store an answer.
+                "duplicate" if call.carried_out().is_some() => answered(route, &call).await,
                 "duplicate" => Err(Problem::busy("the same request is under way; try again")),
                 _ => Err(problem),
             }
         }
+        done => done,
     }
+}
+
+async fn answered(route: &'static Route, call: &Arc<Call>) -> Result<Response, Problem> {
+    let reply = (route.run)(call.clone()).await?;
+    if let Reply::Json { status, body, kept: false } = &reply
+        && status.is_success()
+    {
+        call.store_answer(*status, body).await;
+    }
+    Ok(reply.into_response())
 }
 
 fn query(route: &Route, parts: &Parts) -> Result<Vec<(String, String)>, Problem> {
@@ -186,7 +192,7 @@ fn query(route: &Route, parts: &Parts) -> Result<Vec<(String, String)>, Problem>
 
 /// Reads and checks the body: an object, or nothing where nothing is needed.
 async fn body(api: &Api, route: &Route, headers: &HeaderMap, body: Body) -> Result<Map<String, Value>, Problem> {
-    let bytes = whole(headers, body, api.context.config.api.body_bytes_max as usize).await?;
+    let bytes = whole(api, headers, body, api.context.config.api.body_bytes_max as usize).await?;
     let map = if bytes.is_empty() {
         Map::new()
     } else {
@@ -208,12 +214,15 @@ async fn body(api: &Api, route: &Route, headers: &HeaderMap, body: Body) -> Resu
     Ok(map)
 }
 
-async fn whole(headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
+/// Whoever sends slowly is told before the time of the whole request is over: nothing was begun yet.
+async fn whole(api: &Api, headers: &HeaderMap, body: Body, limit: usize) -> Result<Bytes, Problem> {
     let told = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<usize>().ok());
     if told.is_some_and(|length| length > limit) {
         return Err(Problem::too_large(limit));
     }
-    axum::body::to_bytes(body, limit).await.map_err(|_| Problem::too_large(limit))
+    let within_ms = api.context.config.api.request_timeout_ms * 9 / 10;
+    let read = tokio::time::timeout(Duration::from_millis(within_ms), axum::body::to_bytes(body, limit)).await;
+    read.map_err(|_| Problem::slow_body(within_ms))?.map_err(|_| Problem::too_large(limit))
 }
 
 fn sha256(bytes: &[u8]) -> String {

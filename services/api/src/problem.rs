@@ -109,6 +109,12 @@ impl Problem {
             .with("allowed", no.allowed.clone())
     }
 
+    /// A refusal that has a name of its own.
+    pub(crate) fn coded(mut self, code: &'static str, detail: impl Into<String>) -> Self {
+        (self.code, self.detail) = (code, detail.into());
+        self
+    }
+
     pub(crate) fn key_reused() -> Self {
         let detail = "this Idempotency-Key was used for another request; use a new one";
         let title = "Key used before";
@@ -128,6 +134,11 @@ impl Problem {
         let detail =
             format!("no answer within {limit_ms} ms; look before you send it again, or use an Idempotency-Key");
         Problem::new(StatusCode::GATEWAY_TIMEOUT, "timeout", "Took too long", detail)
+    }
+
+    pub(crate) fn slow_body(limit_ms: u64) -> Self {
+        let detail = format!("the body did not arrive within {limit_ms} ms; nothing was done: send it again");
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "Body too slow", detail).retry_after(RETRY_SOON_S)
     }
 
     pub(crate) fn too_many(what: &str, seconds: u32) -> Self {
@@ -181,7 +192,7 @@ impl From<StoreError> for Problem {
                 tracing::warn!(%error, "the database did not answer a request");
                 Problem::unavailable()
             }
-            StoreError::Database(db) if out_of_reach(db) => {
+            StoreError::Database(_) if error.retryable() => {
                 tracing::warn!(%error, "the database did not answer a request");
                 Problem::unavailable()
             }
@@ -189,23 +200,6 @@ impl From<StoreError> for Problem {
                 Problem::internal(&error)
             }
         }
-    }
-}
-
-/// Whether the database could not be asked at all, as against having refused what it was asked.
-fn out_of_reach(error: &sea_orm::DbErr) -> bool {
-    use sea_orm::sqlx::Error as Sqlx;
-    use sea_orm::{DbErr, RuntimeErr};
-    match error {
-        DbErr::ConnectionAcquire(_) | DbErr::Conn(_) => true,
-        DbErr::Exec(RuntimeErr::SqlxError(cause)) | DbErr::Query(RuntimeErr::SqlxError(cause)) => match &**cause {
-            Sqlx::Io(_) | Sqlx::Tls(_) | Sqlx::Protocol(_) => true,
-            Sqlx::PoolTimedOut | Sqlx::PoolClosed | Sqlx::WorkerCrashed => true,
-            // Class 57: shutting down, starting up, a query cancelled; 53: out of resources.
-            Sqlx::Database(db) => db.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("53")),
-            _ => false,
-        },
-        _ => false,
     }
 }
 

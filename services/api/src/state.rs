@@ -7,8 +7,7 @@ use crate::server::Catalog;
 use crate::stream::Feed;
 use instar_runtime::step::Tools;
 use instar_runtime::{Context, Discovered, Hub, Vault};
-use instar_store::Store;
-use sea_orm::DatabaseConnection;
+use instar_store::{Pool, Store};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
@@ -53,7 +52,7 @@ impl Api {
         self.context.hub.store()
     }
 
-    pub(crate) fn db(&self) -> &DatabaseConnection {
+    pub(crate) fn db(&self) -> &Pool {
         self.store().db()
     }
 }

@@ -62,6 +62,9 @@ impl Arguments {
         if config.archive.url.is_none() {
             config.archive.url = Some(folder.archive());
         }
+        if config.runner.workspaces.is_none() {
+            config.runner.workspaces = Some(folder.workspaces());
+        }
         if config.models.is_empty() {
             config.models.push(catalog::scripted());
         }

@@ -12,6 +12,7 @@ const NAME: &str = ".instar";
 const LOCK: &str = "lock";
 const DATABASE: &str = "instar.db";
 const ARCHIVE: &str = "archive";
+const WORKSPACES: &str = "workspaces";
 const SECRETS_KEY: &str = "secrets-key";
 
 pub(crate) fn default() -> PathBuf {
@@ -67,6 +68,10 @@ impl Folder {
 
     pub(crate) fn archive(&self) -> String {
         self.path.join(ARCHIVE).display().to_string()
+    }
+
+    pub(crate) fn workspaces(&self) -> PathBuf {
+        self.path.join(WORKSPACES)
     }
 
     pub(crate) fn key_file(&self) -> PathBuf {

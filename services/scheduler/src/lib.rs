@@ -28,8 +28,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How many rows one look takes up at most; the rest comes with the next one.
+/// How many rows one look takes up at once.
 pub(crate) const BATCH: u64 = 500;
+
+/// Where the page after this one begins; `None` after the last.
+pub(crate) fn next<T, A>(page: &[T], after: impl FnOnce(&T) -> A) -> Option<A> {
+    page.last().filter(|_| page.len() as u64 >= BATCH).map(after)
+}
 
 /// What every look is given.
 #[derive(Clone)]

@@ -1,13 +1,13 @@
 //! What a dead process had: its turns go to another worker, its calls run again or end as unknown.
 
-use crate::{BATCH, Desk, span, sweep};
+use crate::{BATCH, Desk, next, span, sweep};
 use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::{AgentId, CallId, SessionId, TurnId};
 use instar_core::machine::tool_call as call_machine;
 use instar_runtime::{Act, ActError, Done, Ready, flow};
-use instar_store::Answer;
 use instar_store::entity::tool_call;
+use instar_store::{After, Answer};
 use tracing::Instrument;
 
 /// A turn that streams and wrote nothing for this long may have been forgotten by its owner.
@@ -15,16 +15,23 @@ const QUIET: i64 = 15;
 
 /// Turns that streamed when their owner died. The worker that takes one up bumps the epoch.
 pub(crate) async fn turns(desk: Desk) -> Result<()> {
-    for due in desk.hub.store().ownerless_turns(BATCH).await? {
-        if desk.repeats.due(due.turn.id, due.turn.epoch) {
+    let store = desk.hub.store();
+    let mut page = Some(After::default());
+    while let Some(after) = page {
+        let lost = store.ownerless_turns(after, BATCH).await?;
+        for due in lost.iter().filter(|due| desk.repeats.due(due.turn.id, due.turn.epoch)) {
             desk.tell_turn("take_over", "owner_lost", &due.turn, None);
         }
+        page = next(&lost, |due| After::turn(&due.turn));
     }
-    let before = desk.hub.store().now().await? - Duration::seconds(QUIET);
-    for due in desk.hub.store().quiet_turns(before, BATCH).await? {
-        if desk.repeats.due(due.turn.id, due.turn.epoch) {
+    let before = store.now().await? - Duration::seconds(QUIET);
+    let mut page = Some(After::default());
+    while let Some(after) = page {
+        let quiet = store.quiet_turns(before, after, BATCH).await?;
+        for due in quiet.iter().filter(|due| desk.repeats.due(due.turn.id, due.turn.epoch)) {
             desk.tell_turn("take_over", "quiet", &due.turn, due.owner);
         }
+        page = next(&quiet, |due| After::turn(&due.turn));
     }
     Ok(())
 }

@@ -1,14 +1,14 @@
 //! What could go on and does not: a hint was lost, a queue was wiped, a worker hangs.
 
-use crate::{BATCH, Desk};
+use crate::{BATCH, Desk, next};
 use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::{SessionId, TurnId};
 use instar_core::machine::turn as turn_machine;
 use instar_runtime::telemetry::name::metric;
 use instar_runtime::{Act, ActError, Done, Ready, flow};
-use instar_store::Answer;
 use instar_store::entity::turn;
+use instar_store::{After, Answer};
 use std::time::Duration as Time;
 use uuid::Uuid;
 
@@ -24,10 +24,13 @@ const TRAILS: i64 = 5;
 pub(crate) async fn idle(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     let before = store.now().await? - Duration::seconds(UNHEARD);
-    for due in store.idle_turns(before, BATCH).await? {
-        if desk.repeats.due(due.turn.id, due.turn.version) {
+    let mut page = Some(After::default());
+    while let Some(after) = page {
+        let idle = store.idle_turns(before, after, BATCH).await?;
+        for due in idle.iter().filter(|due| desk.repeats.due(due.turn.id, due.turn.version)) {
             desk.tell_turn("sweep", "swept", &due.turn, None);
         }
+        page = next(&idle, |due| After::turn(&due.turn));
     }
     let mut from = Uuid::nil();
     loop {
@@ -70,18 +73,28 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
 
 pub(crate) async fn overdue(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
-    for turn in store.overdue_turns(HANGS, BATCH).await? {
-        if turn.status == "tool_executing" && !is_late(&desk, &turn).await? {
-            continue;
+    let mut page = Some(After::default());
+    while let Some(after) = page {
+        let late = store.overdue_turns(HANGS, after, BATCH).await?;
+        for turn in &late {
+            if turn.status == "tool_executing" && !is_late(&desk, turn).await? {
+                continue;
+            }
+            let streams = turn.status == "streaming";
+            let (event, why) = if streams { ("watchdog_timeout", "stuck") } else { ("turn_deadline", "timeout") };
+            end(&desk, turn, event, why).await?;
         }
-        let streams = turn.status == "streaming";
-        let (event, why) = if streams { ("watchdog_timeout", "stuck") } else { ("turn_deadline", "timeout") };
-        end(&desk, &turn, event, why).await?;
+        page = next(&late, After::turn);
     }
     let silence = i64::try_from(desk.config.scheduler.watchdog_ms).unwrap_or(i64::MAX / 2);
     let before = store.now().await? - Duration::milliseconds(silence);
-    for due in store.quiet_turns(before, BATCH).await? {
-        end(&desk, &due.turn, "watchdog_timeout", "stuck").await?;
+    let mut page = Some(After::default());
+    while let Some(after) = page {
+        let quiet = store.quiet_turns(before, after, BATCH).await?;
+        for due in &quiet {
+            end(&desk, &due.turn, "watchdog_timeout", "stuck").await?;
+        }
+        page = next(&quiet, |due| After::turn(&due.turn));
     }
     Ok(())
 }

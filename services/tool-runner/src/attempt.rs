@@ -4,7 +4,7 @@ use crate::account::{self, Taken};
 use crate::call::acknowledge;
 use crate::cancel::Flight;
 use crate::runner::Runner;
-use crate::{progress, step};
+use crate::{progress, step, workspace};
 use instar_bus::Delivery;
 use instar_bus::message::WorkTool;
 use instar_core::decide::Effect;
@@ -69,6 +69,11 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
         Ok(arguments) => arguments,
         Err((outcome, retryable)) => return Some(made(attempt, outcome, retryable)),
     };
+    let (root, session) = (runner.config.runner.workspaces.as_deref(), SessionId::from(attempt.call.session_id));
+    let workspace = match workspace::of(root, &tool, session) {
+        Ok(workspace) => workspace,
+        Err(why) => return Some(made(attempt, failed(ResultStatus::Error, why), true)),
+    };
     let account = match account::take(runner, &tool, &mut attempt.call).await {
         Ok(Taken::Unneeded) => None,
         Ok(Taken::Held(account)) => Some(account),
@@ -114,7 +119,7 @@ pub(crate) async fn make(runner: &Runner, mut attempt: Attempt) -> Option<Made> 
         call_id: CallId::from(attempt.call.id),
         attempt: u32::try_from(attempt.call.attempts.max(1)).unwrap_or(1),
         deadline: None,
-        workspace: None,
+        workspace,
         account,
         traceparent: telemetry::traceparent_of(&span).or_else(|| attempt.call.traceparent.clone()),
         tool,

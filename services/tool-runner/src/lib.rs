@@ -14,6 +14,7 @@ mod progress;
 mod runner;
 mod settings;
 mod step;
+mod workspace;
 
 pub use settings::{registry, settings};
 

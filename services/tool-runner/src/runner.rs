@@ -3,7 +3,7 @@
 use crate::beside::Beside;
 use crate::cancel::Flights;
 use crate::mcp::{self, Publishing};
-use crate::{call, settings};
+use crate::{call, settings, workspace};
 use anyhow::Context as _;
 use instar_bus::message::WorkTool;
 use instar_bus::{Deliveries, Pull};
@@ -67,6 +67,7 @@ pub(crate) async fn start(context: Context, tools: Arc<Registry>) -> anyhow::Res
     let effects = instar_tools::Runner::new(settings::settings(&context.config)?).context("tools")?;
     let means = Means { tools, effects: Arc::new(effects.with_servers(servers.clone())), servers };
     let first = register(&context, &means).await?;
+    workspace::clear(&context);
     let drain = context.drain.clone();
     drain.spawn(async move {
         let mut next = Some(first);

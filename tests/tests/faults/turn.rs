@@ -1,7 +1,7 @@
 //! The short kill matrix: one fault of each sort, under load. `cargo xtask faults` strikes them all.
 
 use anyhow::{Context, Result, ensure};
-use instar_tests::fault::{Fault, Ground};
+use instar_tests::fault::{Cut, Fault, Ground};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_fault_loses_a_turn_or_repeats_an_effect() -> Result<()> {
@@ -16,6 +16,7 @@ async fn no_fault_loses_a_turn_or_repeats_an_effect() -> Result<()> {
         Fault::NatsWiped,
         Fault::PostgresKilled,
         Fault::Freeze { service: "agent-worker" },
+        Fault::Cut { service: "api", server: "Postgres", how: Cut::Silent, seconds: 5 },
     ];
     let mut ground = Ground::prepare(env!("CARGO_BIN_EXE_instar-armed").into()).await.context("the ground")?;
     for fault in &faults {

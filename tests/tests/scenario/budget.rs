@@ -373,7 +373,7 @@ async fn is_not_leaked_by_a_worker_that_dies(world: World) -> Result<()> {
     settled(&world, &format!("/v1/agents/{agent}"), "tokens", json!(TOKENS)).await?;
     wait::until_ok(Duration::from_secs(20), || async {
         let store = world.store().await?;
-        let live = store.idle_turns(chrono::Utc::now(), 10).await?;
+        let live = store.idle_turns(chrono::Utc::now(), Default::default(), 10).await?;
         ensure!(live.is_empty(), "{} turns wait", live.len());
         Ok(())
     })

@@ -16,6 +16,7 @@ pub(crate) static PLAIN: Group = Group {
         is_approved_by_policy_and_by_a_person,
         is_denied_by_a_person,
         is_denied_by_policy,
+        is_judged_by_what_its_agent_says_of_the_tool,
         is_cancelled_before_and_while_it_runs,
         is_refused_when_it_is_no_call,
         may_not_leave_its_sandbox,
@@ -44,6 +45,7 @@ pub(crate) static MORTAL: Group = Group {
     scenarios: scenarios![
         is_run_again_if_that_does_no_harm,
         is_unknown_and_resolved_by_a_person,
+        is_unknown_and_asked_for_again,
         is_given_up_when_it_costs_too_many_runners,
     ],
 };
@@ -107,6 +109,29 @@ async fn is_denied_by_a_person(world: World) -> Result<()> {
     ensure!(world.ended(&turn).await?["status"] == "completed");
     world.call_is(&turn, "denied").await?;
     world.refused(&format!("/v1/tool-calls/{call}/approve"), json!({}), "denied").await?;
+    Ok(())
+}
+
+async fn is_judged_by_what_its_agent_says_of_the_tool(world: World) -> Result<()> {
+    world.script(calls_once("charge", json!({"token": "named"})));
+    let session = world.session().await?;
+    let free = json!({"tools": ["charge"], "approval_mode": "auto", "tool_approvals": {"charge": "never"}});
+    let free = world.agent(&session, free).await?;
+    ensure!(world.turn(&free, "go").await?["status"] == "completed", "never asks, whatever the mode says");
+    let asks = json!({"tools": ["charge"], "approval_mode": "full_access", "tool_approvals": {"charge": "always"}});
+    let asks = world.agent(&session, asks).await?;
+    let shown = world.get(&format!("/v1/agents/{asks}")).await?;
+    ensure!(shown["tool_approvals"] == json!({"charge": "always"}), "{shown}");
+    let turn = world.begin(&asks, "go").await?;
+    let call = world.call_is(&turn, "awaiting_approval").await?;
+    world.act(&format!("/v1/tool-calls/{call}/approve"), json!({})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    // A never opens nothing that read_only forbids.
+    let shut = json!({"tools": ["charge"], "approval_mode": "read_only", "tool_approvals": {"charge": "never"}});
+    let shut = world.agent(&session, shut).await?;
+    let turn = world.begin(&shut, "go").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    world.call_is(&turn, "denied").await?;
     Ok(())
 }
 
@@ -224,6 +249,28 @@ async fn is_unknown_and_resolved_by_a_person(world: World) -> Result<()> {
         .act(&format!("/v1/tool-calls/{call}/resolve"), json!({"outcome": "success", "output": "it was done"}))
         .await?;
     world.runes_of(&session, "tool.resolved", 1).await?;
+    Ok(())
+}
+
+async fn is_unknown_and_asked_for_again(world: World) -> Result<()> {
+    world.script(calls_once("slow_charge", json!({"token": "again"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["slow_charge"]})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    world.runes_of(&session, "tool.started", 1).await?;
+    world.kill("tool-runner").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
+    let call = text(&calls[0], "id").context("the call")?;
+    let path = format!("/v1/tool-calls/{call}");
+    let resolved = world.act(&format!("{path}/resolve"), json!({"outcome": "retry"})).await?;
+    let resolution = &resolved["result"]["resolution"];
+    ensure!(resolution["outcome"] == "retry" && resolved["result_status"] == "unknown", "{resolved}");
+    let next = text(resolution, "turn_id").context("the turn that was asked to make it again")?;
+    ensure!(world.ended(&next).await?["status"] == "completed");
+    let again = world.calls(&next, |calls| calls.len() == 1).await?;
+    ensure!(again[0]["result_status"] == "success" && again[0]["name"] == "slow_charge", "{again:?}");
+    world.refused(&format!("{path}/resolve"), json!({"outcome": "retry"}), "resolve").await?;
     Ok(())
 }
 

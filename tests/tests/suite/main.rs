@@ -25,5 +25,7 @@ mod store_outage;
 mod store_schema;
 mod store_time;
 mod store_writer;
+mod sweep;
 mod trace;
 mod turn;
+mod workspace;

@@ -116,6 +116,35 @@ async fn a_server_that_falls_silent_holds_a_lane_up_for_a_limited_time() -> Resu
     Ok(())
 }
 
+/// Every connection there was is lost for good and nobody is told; the way itself is fine again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn reads_and_leases_go_on_over_other_connections_when_theirs_fell_silent() -> Result<()> {
+    let stage = stage::postgres().await?;
+    let proxy = Proxy::start(&host(&stage.url)?).await?;
+    let mut options = Options::new(proxy.instead_of(&stage.url));
+    (options.readers_max, options.writers) = (2, 1);
+    (options.acquire_timeout, options.round_trip_max) = (Duration::from_millis(300), Duration::from_millis(300));
+    let store = Store::open(options).await?;
+    let (id, ttl) = (fresh(), Duration::from_secs(60));
+    store.register_worker(id, "test", ttl, json!({})).await?;
+    let read = || worker::Entity::find_by_id(instar_core::id::WorkerId::uuid(id)).one(store.db());
+    try_join_all([read(), read()]).await?;
+    proxy.strand();
+    // Asked at once, while the connections still count as alive: their questions are on the way.
+    let asked = std::time::Instant::now();
+    let (reads, renewed) = tokio::join!(join_all((0..4).map(|_| read())), store.renew_lease(id, ttl));
+    ensure!(reads.iter().all(Result::is_err) && renewed.is_err(), "something answered: {reads:?}, {renewed:?}");
+    ensure!(asked.elapsed() < Duration::from_secs(5), "it took {:?} to notice", asked.elapsed());
+    for error in reads.into_iter().filter_map(Result::err) {
+        ensure!(StoreError::from(error).retryable(), "whoever asked may ask again");
+    }
+    ensure!(proxy.stranded() >= 3, "only {} connections were lost", proxy.stranded());
+    proxy.heal();
+    wait::until(Duration::from_secs(5), || async { read().await.is_ok_and(|row| row.is_some()) }).await;
+    wait::until(Duration::from_secs(5), || async { store.renew_lease(id, ttl).await.is_ok_and(|l| l.is_some()) }).await;
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reads_share_the_connections_of_the_pool() -> Result<()> {
     let stage = stage::postgres().await?;
@@ -141,7 +170,7 @@ async fn five_rows_are_visible(store: &Store, elsewhere: &Store) -> Result<()> {
             started_at: Set(chrono::Utc::now()),
             info: Set(json!({})),
         };
-        worker::Entity::insert(row).exec_without_returning(store.transaction_pool()).await?;
+        worker::Entity::insert(row).exec_without_returning(&store.transaction_pool()).await?;
     }
     let after = worker::Entity::find().count(elsewhere.db()).await?;
     ensure!(after == before + 5, "5 inserts were reported as done, {} are visible", after - before);

@@ -16,8 +16,9 @@ use crate::options::Connection;
 use crate::version::{self, Verdict};
 
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// A peer that vanished without closing is noticed after two of these.
-const PING_INTERVAL: Duration = Duration::from_secs(10);
+/// A peer that vanished without closing is noticed after two or three of these. Until then nothing is heard and
+/// every publish runs into its limit.
+const PING_INTERVAL: Duration = Duration::from_secs(3);
 /// Commands that may wait for the socket; acks and live messages share it with publishes.
 const COMMANDS_MAX: usize = 8 * 1024;
 

@@ -28,6 +28,7 @@ pub(super) fn problems(config: &Config, role: Role, environment: &Environment) -
     accounts(config, &mut found);
     models(config, role, environment, &mut found);
     names("tools", &config.tools, &mut found);
+    workspaces(config, role, &mut found);
     names("mcp_servers", &config.mcp_servers, &mut found);
     found.into_sorted()
 }
@@ -247,6 +248,26 @@ fn names(list: &str, entries: &[Value], found: &mut Found) {
             }
             Some(_) => {}
         }
+    }
+}
+
+fn workspaces(config: &Config, role: Role, found: &mut Found) {
+    let at = "runner.workspaces";
+    match &config.runner.workspaces {
+        Some(folder) if !folder.is_absolute() => found.say(at, "must be an absolute path: /var/lib/instar/workspaces"),
+        None if role == Role::ToolRunner => {
+            let works = |tool: &&Value| tool.get("workspace").is_some_and(|kind| kind != "none");
+            if let Some(tool) = config.tools.iter().find(works) {
+                let name = tool.get("name").and_then(Value::as_str).unwrap_or("a tool");
+                found.say(
+                    at,
+                    format!(
+                        "is needed by {name:?}, which works in a workspace: name a folder that all tool-runners share"
+                    ),
+                );
+            }
+        }
+        _ => {}
     }
 }
 

@@ -19,7 +19,8 @@ pub struct DatabaseConfig {
     pub writers: u32,
     /// How long a query waits for a connection, ms. Default 3 000.
     pub acquire_timeout_ms: u64,
-    /// How long the writer waits for an answer before the connection counts as lost, ms. Default 15 000.
+    /// How long an answer may take before the connection counts as lost, ms; a query that takes longer is ended.
+    /// Default 15 000.
     pub round_trip_max_ms: u64,
 }
 
@@ -112,6 +113,9 @@ pub struct RunnerConfig {
     pub settle_ms: u64,
     /// How `command` tools are confined. Default: as tightly as the kernel allows, or not at all started.
     pub sandbox: serde_json::Value,
+    /// Where sessions have the folders that `command` tools with a `workspace` work in; all tool-runners must see the
+    /// same. Default: none; `instar dev` has one in its data folder.
+    pub workspaces: Option<PathBuf>,
 }
 
 /// `[scheduler]`
@@ -321,7 +325,8 @@ impl Default for WorkerConfig {
 
 impl Default for RunnerConfig {
     fn default() -> Self {
-        Self { concurrency: 64, egress: serde_json::Value::Null, settle_ms: 15_000, sandbox: serde_json::Value::Null }
+        let (egress, sandbox) = (serde_json::Value::Null, serde_json::Value::Null);
+        Self { concurrency: 64, egress, settle_ms: 15_000, sandbox, workspaces: None }
     }
 }
 

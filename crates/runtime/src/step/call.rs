@@ -9,7 +9,7 @@ use instar_core::decide::{self, Approval, Chosen, Effect, Mode};
 use instar_core::id::{AssetId, Entity, Kind};
 use instar_core::machine::tool_call::Event;
 use instar_core::mapping;
-use instar_store::entity::{session, tool_call, tool_step};
+use instar_store::entity::{agent, session, tool_call, tool_step};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -40,11 +40,19 @@ impl Tools {
 pub struct Bench {
     tools: Tools,
     mode: Mode,
+    /// Whose policy holds, where no person has approved the steps.
+    judge: Option<agent::Model>,
 }
 
 impl Bench {
     pub fn new(tools: &Tools, mode: Mode) -> Bench {
-        Bench { tools: tools.clone(), mode }
+        Bench { tools: tools.clone(), mode, judge: None }
+    }
+
+    /// By the policy of this agent: its mode, and what it says of single tools.
+    pub fn judged_by(mut self, agent: Option<agent::Model>) -> Bench {
+        self.judge = agent;
+        self
     }
 
     /// Lets the step that begins by a command on a hop, a step or a step's call have its call in the same commit.
@@ -96,7 +104,7 @@ impl Bench {
             outside_sandbox: false,
             side_effects: effect != Effect::ReadOnly,
             spec: chosen.as_ref().map_or(Approval::Inherit, |chosen| chosen.approval),
-            policy_override: Approval::Inherit,
+            policy_override: self.judge.as_ref().map_or(Approval::Inherit, |agent| agent.approval_of(&name)),
             mode: self.mode,
         };
         let gated = decide::gate(judged);

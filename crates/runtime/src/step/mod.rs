@@ -18,7 +18,7 @@ use instar_core::id::{AgentId, CallId, HopId, MissionId, SessionId, StepId};
 use instar_core::machine::{tool_call as call_machine, tool_step as step_machine};
 use instar_core::rune::Actor;
 use instar_store::StoreError;
-use instar_store::entity::{mission, tool_call, tool_step};
+use instar_store::entity::{tool_call, tool_step};
 use serde_json::Value;
 
 /// A timer that begins a step's next attempt.
@@ -35,28 +35,19 @@ pub enum Ready {
 }
 
 impl Hub {
-    /// What approvals of a mission's implementations leave to policy: a person's approval covers the steps; where a
-    /// policy approved, the agent's own mode goes on to hold.
-    pub async fn step_mode(&self, mission: &mission::Model) -> Result<Mode, StoreError> {
-        if snapshot::gates(mission).implementation != GatePolicy::Auto {
-            return Ok(Mode::FullAccess);
-        }
-        let Some(agent) = mission.agent_id else { return Ok(Mode::FullAccess) };
+    /// What calls of a mission's steps are made with. A person's approval of the implementation covers the steps;
+    /// where a policy approved it, the agent's own policy goes on to hold.
+    pub async fn bench(&self, tools: &Tools, mission: MissionId) -> Result<Bench, StoreError> {
+        let Some(mission) = self.store().mission(mission).await? else { return Ok(Bench::new(tools, Mode::ReadOnly)) };
+        let agent = mission.agent_id.filter(|_| snapshot::gates(&mission).implementation == GatePolicy::Auto);
+        let Some(agent) = agent else { return Ok(Bench::new(tools, Mode::FullAccess)) };
         let agent = self.store().agent(AgentId::from(agent)).await?;
         // What does not say what it allows allows least.
-        Ok(match agent.as_ref().and_then(|agent| agent.config.get("approval_mode")) {
+        let mode = match agent.as_ref().and_then(|agent| agent.config.get("approval_mode")) {
             None | Some(Value::Null) => Mode::default(),
             Some(mode) => serde_json::from_value(mode.clone()).unwrap_or(Mode::ReadOnly),
-        })
-    }
-
-    /// What calls of a mission's steps are made with.
-    pub async fn bench(&self, tools: &Tools, mission: MissionId) -> Result<Bench, StoreError> {
-        let mode = match self.store().mission(mission).await? {
-            Some(mission) => self.step_mode(&mission).await?,
-            None => Mode::ReadOnly,
         };
-        Ok(Bench::new(tools, mode))
+        Ok(Bench::new(tools, mode).judged_by(agent))
     }
 
     /// The same for the mission of a step's call.

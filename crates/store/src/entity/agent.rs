@@ -1,6 +1,7 @@
 //! An agent: two machines, one row; idle, it costs nothing else.
 
 use crate::table::Table;
+use instar_core::decide::Approval;
 use sea_orm::entity::prelude::*;
 use std::sync::LazyLock;
 
@@ -37,6 +38,15 @@ impl Model {
     pub fn tools(&self) -> Vec<String> {
         let names = self.config["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
         names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+    }
+
+    /// What its own policy says of calls of this tool.
+    pub fn approval_of(&self, tool: &str) -> Approval {
+        match self.config.get("tool_approvals").and_then(|tools| tools.get(tool)) {
+            None | Some(Json::Null) => Approval::Inherit,
+            // What cannot be read asks.
+            Some(said) => serde_json::from_value(said.clone()).unwrap_or(Approval::Always),
+        }
     }
 }
 

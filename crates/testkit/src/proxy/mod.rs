@@ -45,12 +45,14 @@ struct Faults {
     paths: [Path; 2],
     /// Connections of an earlier generation are reset.
     generation: u64,
+    /// A connection that loses a byte stays lost, and nobody is told.
+    strand: bool,
 }
 
 impl Faults {
     fn none(target: SocketAddr, generation: u64) -> Self {
         let (delay, jitter, paths) = Default::default();
-        Self { target, delay, jitter, refuse: false, bytes_per_second: None, paths, generation }
+        Self { target, delay, jitter, refuse: false, bytes_per_second: None, paths, generation, strand: false }
     }
 }
 
@@ -58,6 +60,7 @@ impl Faults {
 struct Counters {
     connections: AtomicU64,
     cuts: AtomicU64,
+    stranded: AtomicU64,
     bytes: [AtomicU64; 2],
 }
 
@@ -118,6 +121,15 @@ impl Proxy {
         self.faults.send_modify(|faults| faults.paths[direction as usize].hole = true);
     }
 
+    /// Swallows what goes in both directions. A connection that lost bytes stays open and mute for good, as when
+    /// something on its way has forgotten it; others go on when healed.
+    pub fn strand(&self) {
+        self.faults.send_modify(|faults| {
+            faults.strand = true;
+            faults.paths.iter_mut().for_each(|path| path.hole = true);
+        });
+    }
+
     /// Keeps back what goes in a direction and delivers it when healed: a partition shorter than
     /// TCP's patience.
     pub fn freeze(&self, direction: Direction) {
@@ -158,6 +170,11 @@ impl Proxy {
     /// Connections that were reset so far.
     pub fn cuts(&self) -> u64 {
         self.counters.cuts.load(Ordering::Relaxed)
+    }
+
+    /// Connections that were stranded so far.
+    pub fn stranded(&self) -> u64 {
+        self.counters.stranded.load(Ordering::Relaxed)
     }
 
     /// Bytes delivered so far.

@@ -5,7 +5,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::future::try_join;
@@ -75,8 +75,9 @@ async fn connect(mut client: TcpStream, faults: watch::Receiver<Faults>, counter
     let ended = {
         let (client_in, client_out) = client.split();
         let (server_in, server_out) = server.split();
-        let up = Pipe { direction: Direction::Up, faults: faults.clone(), counters: &counters };
-        let down = Pipe { direction: Direction::Down, faults: faults.clone(), counters: &counters };
+        let mute = AtomicBool::new(false);
+        let pipe = |direction| Pipe { direction, faults: faults.clone(), counters: &counters, mute: &mute };
+        let (up, down) = (pipe(Direction::Up), pipe(Direction::Down));
         let (up, down) = (up.run(client_in, server_out), down.run(server_in, client_out));
         tokio::select! {
             ended = try_join(up, down) => ended.map(|_| ()),
@@ -102,6 +103,8 @@ struct Pipe<'a> {
     direction: Direction,
     faults: watch::Receiver<Faults>,
     counters: &'a Counters,
+    /// The connection is stranded, in both directions.
+    mute: &'a AtomicBool,
 }
 
 impl Pipe<'_> {
@@ -112,6 +115,15 @@ impl Pipe<'_> {
 
     fn path(&self) -> Path {
         self.faults.borrow().paths[self.direction as usize].clone()
+    }
+
+    /// Whether what was just read is lost, with all that follows.
+    fn stranded(&self) -> bool {
+        let hole = self.faults.borrow().strand && self.path().hole;
+        if hole && !self.mute.swap(true, Ordering::Relaxed) {
+            self.counters.stranded.fetch_add(1, Ordering::Relaxed);
+        }
+        self.mute.load(Ordering::Relaxed)
     }
 
     /// Reads at once, and notes when each chunk is due, so that delay does not thin the pipe.
@@ -125,6 +137,13 @@ impl Pipe<'_> {
                 count = from.read(&mut chunk) => count?,
                 _ = faults.wait_for(|faults| !faults.paths[place].hole), if lost => return Err(Reset),
             };
+            if self.stranded() {
+                if count == 0 {
+                    // Nobody hears that this side has given up.
+                    std::future::pending::<()>().await;
+                }
+                continue;
+            }
             if self.path().hole {
                 lost = true;
                 if count == 0 {

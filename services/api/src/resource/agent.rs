@@ -62,6 +62,7 @@ pub(crate) static AGENT: Shape = Shape {
         must("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern"),
         must("loop", Kind::Choice(LOOPS), "Whether it goes on by itself"),
         must("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need"),
+        must("tool_approvals", Kind::Object, "By tool: always or never asks a person, whatever approval_mode says"),
         must("budget", Kind::Object, "Its limits; of each what is used, reserved and remaining"),
         may("account", Kind::Object, "The account that it claims when a call needs one: {name} or {pool}"),
         may("holds", Kind::Text(100), "Of one agent: the account that it has now"),
@@ -81,6 +82,11 @@ pub(crate) static NEW_AGENT: Shape = Shape {
         may("loop", Kind::Choice(LOOPS), "Whether it goes on by itself; reactive"),
         may("budget", Kind::Budget, "Its limits"),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need; full_access"),
+        may(
+            "tool_approvals",
+            Kind::Object,
+            "By tool: always or never asks a person, whatever approval_mode says; none",
+        ),
         may("account", Kind::Any, "The account it claims when a call needs one: a name, or {\"pool\": …}; none"),
     ],
 };
@@ -100,6 +106,8 @@ pub(crate) struct Spec {
     #[serde(default)]
     budget: Value,
     approval_mode: Option<String>,
+    #[serde(default)]
+    tool_approvals: Value,
     account: Option<Value>,
 }
 
@@ -119,6 +127,7 @@ impl Spec {
         api.discovered.refresh_for(&tools).await;
         let mut wrong = unknown_model(catalog, &self.model, at);
         wrong.extend(unknown_tools(catalog, &tools, at));
+        wrong.extend(bad_approvals(catalog, &self.tool_approvals, at));
         if !wrong.is_empty() {
             return Err(Problem::invalid(wrong));
         }
@@ -127,6 +136,7 @@ impl Spec {
             "tools": tools,
             "loop": self.runs.unwrap_or_else(|| "reactive".into()),
             "approval_mode": self.approval_mode.unwrap_or_else(|| "full_access".into()),
+            "tool_approvals": if self.tool_approvals.is_null() { json!({}) } else { self.tool_approvals },
             "budget": if self.budget.is_null() { json!({}) } else { self.budget },
         });
         let role = self.role.unwrap_or_else(|| "worker".into());
@@ -144,8 +154,28 @@ pub(crate) fn unknown_model(catalog: &Catalog, model: &str, at: &str) -> Wrong {
 }
 
 pub(crate) fn unknown_tools(catalog: &Catalog, tools: &[String], at: &str) -> Wrong {
-    let bad = catalog.tools.allowed(tools).err().unwrap_or_default();
+    let mut bad = catalog.tools.allowed(tools).err().unwrap_or_default();
+    let mut seen = std::collections::BTreeSet::new();
+    let twice: std::collections::BTreeSet<_> = tools.iter().filter(|tool| !seen.insert(*tool)).collect();
+    bad.extend(twice.into_iter().map(|tool| format!("{tool:?} is named twice")));
     bad.into_iter().map(|detail| (format!("{at}/tools"), detail)).collect()
+}
+
+/// Each names a tool that there is, and says something that can be said.
+pub(crate) fn bad_approvals(catalog: &Catalog, approvals: &Value, at: &str) -> Wrong {
+    let given = approvals.as_object().into_iter().flatten();
+    let say = |(tool, said): (&String, &Value)| {
+        let pointer = format!("{at}/tool_approvals/{}", tool.replace('~', "~0").replace('/', "~1"));
+        if !matches!(said.as_str(), Some("always" | "never")) {
+            return vec![(pointer, "must be \"always\" or \"never\"".to_owned())];
+        }
+        if tool.contains('*') {
+            return vec![(pointer, "is a pattern; name each tool by itself".to_owned())];
+        }
+        let bad = catalog.tools.allowed(std::slice::from_ref(tool)).err().unwrap_or_default();
+        bad.into_iter().map(|detail| (pointer.clone(), detail)).collect()
+    };
+    given.flat_map(say).collect()
 }
 
 pub(crate) fn show(row: &agent::Model) -> Value {
@@ -172,6 +202,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "tools": config("tools", json!([])),
         "loop": config("loop", json!("reactive")),
         "approval_mode": config("approval_mode", json!("full_access")),
+        "tool_approvals": config("tool_approvals", json!({})),
         "budget": config("budget", json!({})),
         "account": config("account", Value::Null),
         "created_at": row.created_at,

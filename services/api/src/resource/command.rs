@@ -4,6 +4,7 @@ use crate::call::Call;
 use instar_core::id::{Entity, SessionId};
 use instar_core::machine::Table;
 use instar_runtime::Act;
+use serde_json::json;
 
 pub(crate) struct Command<'a> {
     pub(crate) call: &'a Call,
@@ -17,6 +18,9 @@ impl<'a> Command<'a> {
     pub(crate) fn act(self) -> Act<'a> {
         let mut act = Act::new(self.session, self.entity, self.machine, self.event, self.call.actor());
         act.traceparent = self.call.traceparent.clone();
-        act
+        match self.call.carried_out() {
+            Some(_) => act.done(),
+            None => self.call.mark(act, self.session, json!({})),
+        }
     }
 }

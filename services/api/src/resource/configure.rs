@@ -1,6 +1,6 @@
 //! An agent's configuration, changed while it lives. It counts from the next turn on.
 
-use super::agent::{APPROVAL_MODES, PROMPT_BYTES_MAX, TOOLS_MAX, show, unknown_model, unknown_tools};
+use super::agent::{APPROVAL_MODES, PROMPT_BYTES_MAX, TOOLS_MAX, bad_approvals, show, unknown_model, unknown_tools};
 use super::{account, budget};
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
@@ -24,6 +24,7 @@ pub(crate) static CONFIGURE: Shape = Shape {
         may("system_prompt", Kind::Prose(PROMPT_BYTES_MAX), "Its instructions"),
         may("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern"),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need"),
+        may("tool_approvals", Kind::Object, "By tool: always or never asks a person; replaces all that was said"),
         may("account", Kind::Any, "The account it claims when a call next needs one: a name, or {\"pool\": …}"),
         may("budget", Kind::Budget, "Limits that replace those of the same name"),
     ],
@@ -45,6 +46,7 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
         call.api.discovered.refresh_for(&tools).await;
         wrong.extend(unknown_tools(catalog, &tools, ""));
     }
+    wrong.extend(changes.get("tool_approvals").map(|said| bad_approvals(catalog, said, "")).unwrap_or_default());
     if !wrong.is_empty() {
         return Err(Problem::invalid(wrong));
     }
@@ -65,7 +67,7 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
         }
         let mut commit = Commit::new(SessionId::from(row.session_id), call.actor()).traced(call.traceparent.clone());
         let mut change = Change::new(&agent::TABLE, id.uuid()).version(row.version);
-        for field in ["system_prompt", "tools", "approval_mode", "account"] {
+        for field in ["system_prompt", "tools", "approval_mode", "tool_approvals", "account"] {
             if let (Some(value), Some(config)) = (changes.get(field), row.config.as_object_mut()) {
                 config.insert(field.into(), value.clone());
             }

@@ -28,6 +28,11 @@ pub(crate) static DEFINITION: Shape = Shape {
         may("loop", Kind::Choice(LOOPS), "Whether it goes on by itself; reactive"),
         may("budget", Kind::Budget, "Its limits"),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need; full_access"),
+        may(
+            "tool_approvals",
+            Kind::Object,
+            "By tool: always or never asks a person, whatever approval_mode says; none",
+        ),
         may("account", Kind::Any, "The account it claims when a call needs one: a name, or {\"pool\": …}; none"),
         may("auto_start", Kind::Bool, "Whether it takes up work as soon as it is loaded; false"),
     ],

@@ -5,11 +5,12 @@ use super::find;
 use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::Problem;
-use crate::settle::{raise, settle};
+use crate::settle::{raise, refuse, settle};
 use crate::shape::{Kind, Shape, may, must};
 use axum::http::StatusCode;
 use instar_bus::message::{Queued, work_turn};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
+use instar_core::machine::{Phase, agent_lifecycle};
 use instar_runtime::flow::{self, Accepted, Mode};
 use instar_runtime::{INLINE_BYTES_MAX, Ready};
 use instar_store::entity::{agent, message};
@@ -57,7 +58,7 @@ pub(crate) static MESSAGE: Shape = Shape {
     ],
 };
 
-async fn look(call: &Call, agent: AgentId) -> Result<Addressee, Problem> {
+pub(super) async fn look(call: &Call, agent: AgentId) -> Result<Addressee, Problem> {
     let found = call.api.store().addressee(agent).await?;
     let found = found.filter(|found| found.session.namespace == *call.caller.namespace);
     let found = found.ok_or_else(|| Problem::absent("agent", &agent.to_string()))?;
@@ -110,6 +111,10 @@ async fn say(
         |found| {
             let (actor, trace) = (call.actor(), call.traceparent.clone());
             let Addressee { session, agent, busy, live } = &found;
+            let ended = agent_lifecycle::TABLE.phase(&agent.lifecycle) == Some(Phase::Terminal);
+            if ended && flow::open_state(session).is_some() {
+                return Err(terminal(agent));
+            }
             let live = live.as_ref().filter(|_| mode != Mode::Queue);
             let mut accepted = match (live, only) {
                 (Some(live), None) => flow::steer(session, agent, live, content, mode, actor, trace)?,
@@ -133,8 +138,22 @@ async fn say(
     Ok(Reply::kept(StatusCode::ACCEPTED, answer))
 }
 
+/// An agent that has ended takes nothing any more.
+fn terminal(agent: &agent::Model) -> Problem {
+    let refused = refuse(&agent_lifecycle::TABLE, &agent.lifecycle, "message_received", "send it to another agent");
+    let refused =
+        refused.coded("agent_terminal", format!("the agent is {}: it takes no more messages", agent.lifecycle));
+    refused.with("state", agent.lifecycle.as_str()).with("since", json!(agent.updated_at))
+}
+
 /// Tells whoever can take it up.
-fn follow(call: &Call, landed: &Landed, agent: &agent::Model, accepted: (MessageId, Option<TurnId>), content: &str) {
+pub(super) fn follow(
+    call: &Call,
+    landed: &Landed,
+    agent: &agent::Model,
+    accepted: (MessageId, Option<TurnId>),
+    content: &str,
+) {
     let hub = call.api.hub();
     let (message, turn) = accepted;
     match turn {

@@ -202,6 +202,9 @@ pub(crate) async fn shown(call: &Call, id: MissionId) -> Result<Value, Problem> 
 
 pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let session = find::session(&call).await?;
+    if let Some(id) = call.carried_out().and_then(|made| made["id"].as_str()?.parse::<MissionId>().ok()) {
+        return Ok(Reply::Json { status: StatusCode::CREATED, body: shown(&call, id).await?, kept: false });
+    }
     let terms: Terms = call.read()?;
     let mut form = call.body.clone();
     form.retain(|name, _| !TERMS.contains(&name.as_str()));
@@ -217,6 +220,7 @@ pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let (mut act, row) = flow::mission(&session, &form, &terms, call.actor());
     act.traceparent.clone_from(&call.traceparent);
     let id = MissionId::from(row.id);
+    let act = call.mark(act, SessionId::from(session.id), json!({"id": id}));
     voyage::land(&call, act, id).await?;
     let answer = shown(&call, id).await?;
     Ok(Reply::Json { status: StatusCode::CREATED, body: answer, kept: false })

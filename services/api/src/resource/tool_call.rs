@@ -1,8 +1,8 @@
 //! Tool calls: looked at, decided about, cancelled, resolved.
 
 use super::command::Command;
-use super::find;
 use super::session::known_state;
+use super::{find, message};
 use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::{Problem, runes_of};
@@ -15,6 +15,7 @@ use instar_core::machine::{Phase, tool_call as machine};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::{ToolApproved, ToolResolved};
 use instar_runtime::hold::Holds;
+use instar_runtime::{ActError, flow};
 use instar_store::entity::{session, tool_call};
 use instar_store::{Change, Commit};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -142,12 +143,33 @@ fn place(row: &tool_call::Model, draft: Draft) -> Draft {
 }
 
 /// The call's approval with a decision added to what was asked.
-fn decided(row: &tool_call::Model, by: &str, at: DateTime<Utc>) -> Value {
+fn decided(row: &tool_call::Model, decision: &str, by: &str, at: DateTime<Utc>) -> Value {
     let mut approval = row.approval.clone().filter(Value::is_object).unwrap_or_else(|| json!({}));
-    approval["decision"] = json!("approved");
+    approval["decision"] = json!(decision);
     approval["approver"] = json!(by);
     approval["decided_at"] = json!(at);
     approval
+}
+
+/// A decision is made once and in time; whoever comes later is told by whom, or that nobody did.
+fn undecided(row: &tool_call::Model, event: &str) -> Result<(), Problem> {
+    let approval = row.approval.as_ref();
+    let said = |field: &str| approval.and_then(|approval| approval.get(field)).cloned().unwrap_or_default();
+    let refused = || refuse(&machine::TABLE, &row.status, event, "look at the call: it is over for decisions");
+    if let Some(decision) = said("decision").as_str() {
+        let detail = format!("the call was {decision} already");
+        return Err(refused()
+            .coded("already_decided", detail)
+            .with("decision", decision)
+            .with("decided_by", said("approver"))
+            .with("decided_at", said("decided_at")));
+    }
+    let late = row.status == "timeout_result" && row.attempts == 0 && approval.is_some();
+    if late {
+        let detail = "nobody decided in time: the call ended without being run";
+        return Err(refused().coded("approval_expired", detail).with("expired_at", json!(row.ended_at)));
+    }
+    Ok(())
 }
 
 /// Bound to the digest: what runs is what was shown. Written here rather than by the cascades,
@@ -159,11 +181,12 @@ pub(crate) async fn approve(call: Arc<Call>) -> Result<Reply, Problem> {
             let detail = "the call is not the one that was shown: look at it again before you approve it";
             return Err(Problem::conflict("digest_mismatch", detail).with("digest", row.digest.as_str()));
         }
+        undecided(&row, "approved")?;
         let moved = raise(&machine::TABLE, &row.status, "approved")?;
         let moved = moved.ok_or_else(|| refuse(&machine::TABLE, &row.status, "approved", "it is already so"))?;
         let (id, session) = (CallId::from(row.id), SessionId::from(row.session_id));
         let mut commit = Commit::new(session, call.actor()).traced(call.traceparent.clone());
-        let mut approval = decided(&row, &call.caller.key_id(), commit.at());
+        let mut approval = decided(&row, "approved", &call.caller.key_id(), commit.at());
         if let Some(trace) = &call.traceparent {
             approval["traceparent"] = json!(trace);
         }
@@ -189,9 +212,19 @@ async fn command(call: &Call, event: &str, reason: &str) -> Result<Reply, Proble
     let (id, session) = (CallId::from(row.id), SessionId::from(session.id));
     let by = call.caller.key_id();
     let command = Command { call, session, entity: id.into(), machine: &machine::TABLE, event };
-    let act = command.act().reason(reason).telling("tool.denied", json!({"reason": reason, "by": by}));
+    let mut act = command.act().reason(reason).telling("tool.denied", json!({"reason": reason, "by": by}));
+    if event == "denied" {
+        undecided(&row, event)?;
+        let approval = decided(&row, event, &by, Utc::now());
+        act = act.setting(move |change| change.set(tool_call::Column::Approval, approval.clone()));
+    }
     let hub = call.api.hub();
-    hub.follow(&runes_of(act.carry_out(hub).await?));
+    let done = act.carry_out(hub).await;
+    if matches!(done, Err(ActError::Refused(_))) && event == "denied" {
+        // Somebody was faster.
+        undecided(&find::tool_call(call).await?.0, event)?;
+    }
+    hub.follow(&runes_of(done?));
     Ok(Reply::ok(show(&find::tool_call(call).await?.0)))
 }
 
@@ -208,45 +241,95 @@ pub(crate) async fn cancel(call: Arc<Call>) -> Result<Reply, Problem> {
 /// A person says what an unknown outcome was. The call stays ended; what is known of it changes.
 pub(crate) async fn resolve(call: Arc<Call>) -> Result<Reply, Problem> {
     let outcome = call.body.get("outcome").and_then(Value::as_str).unwrap_or_default().to_owned();
+    if outcome == "retry" {
+        return again(&call).await;
+    }
     let output = call.body.get("output").cloned().unwrap_or(Value::Null);
     let (_, answer) = settle(&call, find::tool_call, |(row, _)| {
-        let moved = raise(&machine::TABLE, &row.status, "resolve")?;
-        let settled = row.result.as_ref().is_some_and(|result| result.get("resolution").is_some());
-        let (Some(moved), Some("unknown"), false) = (moved, row.result_status.as_deref(), settled) else {
-            let advice = "its outcome is known: only an unknown one can be resolved, and once";
-            return Err(refuse(&machine::TABLE, &row.status, "resolve", advice));
-        };
-        let (id, session) = (CallId::from(row.id), SessionId::from(row.session_id));
-        let mut commit = Commit::new(session, call.actor()).traced(call.traceparent.clone());
-        let at = commit.at();
-        let mut result = row.result.clone().filter(Value::is_object).unwrap_or_else(|| json!({}));
-        result["resolution"] = json!({"outcome": outcome, "by": call.caller.key_id(), "at": at});
-        let status = match outcome.as_str() {
-            "success" => {
-                result["output"] = output.clone();
-                result["error"] = Value::Null;
-                "success"
-            }
-            "error" => {
-                result["output"] = output.clone();
-                "error"
-            }
-            _ => "unknown",
-        };
-        commit.change(
-            Change::entity(&tool_call::TABLE, id)
-                .moving(moved)
-                .version(row.version)
-                .set(tool_call::Column::ResultStatus, status)
-                .set(tool_call::Column::Result, result.clone()),
-        );
-        let told = ToolResolved { outcome: outcome.clone(), output: output.clone(), reason: None };
-        commit.rune(place(&row, Draft::new(id, &told)?));
-        let after = tool_call::Model { result_status: Some(status.into()), result: Some(result), ..row };
+        let session = SessionId::from(row.session_id);
+        let (mut commit, after) = resolved(&call, row, &outcome, &output, json!({}))?;
         let answer = show(&after);
         call.keep(&mut commit, session, StatusCode::OK, &answer);
         Ok((commit, answer))
     })
     .await?;
     Ok(Reply::kept(StatusCode::OK, answer))
+}
+
+/// It had no effect. The machine never runs a call twice, so its agent is asked to make another, in the same commit:
+/// that one is judged, approved and counted like any call.
+async fn again(call: &Call) -> Result<Reply, Problem> {
+    let (row, _) = find::tool_call(call).await?;
+    if row.turn_id.is_none() {
+        let advice = "it is a step's call: say success or error, then retry its hop";
+        return Err(refuse(&machine::TABLE, &row.status, "resolve", advice));
+    }
+    let agent = AgentId::from(row.agent_id);
+    let content = format!(
+        "The outcome of the call {} of the tool {} was not known. It had no effect. Make it again, with these arguments: {}",
+        CallId::from(row.id),
+        row.name,
+        row.arguments
+    );
+    let look = |call| async move { Ok((find::tool_call(call).await?.0, message::look(call, agent).await?)) };
+    let _turn = call.api.agents.enter(agent.uuid()).await;
+    let (landed, (found, said, answer)) = settle(call, look, |(row, found)| {
+        let (actor, trace) = (call.actor(), call.traceparent.clone());
+        let asked = flow::message(&found.session, &found.agent, found.busy, &content, actor, trace)?;
+        let (session, said) = (SessionId::from(row.session_id), (asked.message, asked.turn));
+        let link = json!({"message_id": asked.message, "turn_id": asked.turn});
+        let (commit, after) = resolved(call, row, "retry", &Value::Null, link)?;
+        let (mut commit, answer) = (commit.then(asked.commit), show(&after));
+        call.keep(&mut commit, session, StatusCode::OK, &answer);
+        Ok((commit, (found, said, answer)))
+    })
+    .await?;
+    message::follow(call, &landed, &found.agent, said, &content);
+    Ok(Reply::kept(StatusCode::OK, answer))
+}
+
+/// What is known of an unknown outcome from now on: the commit that says so, and the row after it.
+fn resolved(
+    call: &Call,
+    row: tool_call::Model,
+    outcome: &str,
+    output: &Value,
+    link: Value,
+) -> Result<(Commit, tool_call::Model), Problem> {
+    let moved = raise(&machine::TABLE, &row.status, "resolve")?;
+    let settled = row.result.as_ref().is_some_and(|result| result.get("resolution").is_some());
+    let (Some(moved), Some("unknown"), false) = (moved, row.result_status.as_deref(), settled) else {
+        let advice = "its outcome is known: only an unknown one can be resolved, and once";
+        return Err(refuse(&machine::TABLE, &row.status, "resolve", advice));
+    };
+    let (id, session) = (CallId::from(row.id), SessionId::from(row.session_id));
+    let mut commit = Commit::new(session, call.actor()).traced(call.traceparent.clone());
+    let at = commit.at();
+    let mut result = row.result.clone().filter(Value::is_object).unwrap_or_else(|| json!({}));
+    let mut resolution = link;
+    (resolution["outcome"], resolution["by"], resolution["at"]) =
+        (json!(outcome), json!(call.caller.key_id()), json!(at));
+    result["resolution"] = resolution;
+    let status = match outcome {
+        "success" => {
+            result["output"] = output.clone();
+            result["error"] = Value::Null;
+            "success"
+        }
+        "error" => {
+            result["output"] = output.clone();
+            "error"
+        }
+        _ => "unknown",
+    };
+    commit.change(
+        Change::entity(&tool_call::TABLE, id)
+            .moving(moved)
+            .version(row.version)
+            .set(tool_call::Column::ResultStatus, status)
+            .set(tool_call::Column::Result, result.clone()),
+    );
+    let told = ToolResolved { outcome: outcome.to_owned(), output: output.clone(), reason: None };
+    commit.rune(place(&row, Draft::new(id, &told)?));
+    Ok((commit, tool_call::Model { result_status: Some(status.into()), result: Some(result), ..row }))
 }

@@ -37,6 +37,11 @@ pub(crate) async fn events(call: Arc<Call>) -> Result<Reply, Problem> {
     // Subscribed before the first look: what comes in between rings.
     let session = call.id::<SessionId>("session")?;
     let head = find::session_by(&call, session).await?.head_seq;
+    if after > head {
+        let detail =
+            format!("the log ends at {head}: {after} is no event of it yet; ask for it whole, without a cursor");
+        return Err(Problem::conflict("cursor_ahead", detail).with("head_seq", head));
+    }
     let reader = Reader::new(call.api.clone(), session, call.caller.role, after, head, permit);
     let frames = futures::stream::unfold(reader, |mut reader| async move {
         let frame = reader.next().await?;

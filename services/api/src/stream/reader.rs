@@ -61,19 +61,14 @@ impl Reader {
         permit: OwnedSemaphorePermit,
     ) -> Reader {
         let hold = api.feed.follow(session);
-        let mut out = String::from(HELLO);
-        let ahead = after > head;
-        if ahead {
-            out += &frame::gap(after, 1, head);
-        }
         hold.channel.ring(head);
         let start = tokio::time::Instant::now() + HEARTBEAT_EVERY;
         Reader {
             session,
             role,
-            cursor: if ahead { head } else { after },
+            cursor: after,
             joined: false,
-            out,
+            out: String::from(HELLO),
             bell: hold.channel.bell(),
             pieces: hold.channel.wire(),
             told: HashMap::new(),

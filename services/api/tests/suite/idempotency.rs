@@ -2,6 +2,7 @@
 
 use crate::kit::{Backend, House, on_both, text};
 use anyhow::Result;
+use sea_orm::ConnectionTrait;
 use serde_json::json;
 
 async fn a_repeat_gets_the_first_answer_and_has_no_effect(house: House) -> Result<()> {
@@ -55,6 +56,42 @@ async fn sixteen_at_once_say_it_once(house: House) -> Result<()> {
         assert_eq!(replayed, 15);
     }
     assert_eq!(house.get(&path).await?.is(200)["data"].as_array().unwrap().len(), 1);
+    Ok(())
+}
+
+/// Its answer cannot be stored any more once its effect has landed, as when the process dies in between.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_carried_out_and_never_answered_is_not_carried_out_again() -> Result<()> {
+    let house = House::on(Backend::Sqlite).await?;
+    let (session, agent) = house.fleet().await?;
+    let lost = "CREATE TRIGGER lost BEFORE INSERT ON idempotency_keys WHEN NEW.status > 0 \
+                BEGIN SELECT RAISE(FAIL, 'the process is gone'); END";
+    let found = "DROP TRIGGER lost";
+    let mission = json!({"name": "map", "goal": "a map", "outputs": [{"name": "map", "type": "markdown"}]});
+    let cases = [
+        (format!("/v1/sessions/{session}/pause"), format!("/v1/sessions/{session}/resume"), json!({})),
+        (format!("/v1/agents/{agent}/hold"), format!("/v1/agents/{agent}/start"), json!({})),
+        (format!("/v1/sessions/{session}/missions"), String::new(), mission),
+    ];
+    for (path, back, body) in cases {
+        house.store().db().execute_unprepared(lost).await?;
+        let first = house.keyed(&path, &path, &body).await?;
+        assert!(first.status < 300, "{path}: {}", first.text);
+        house.store().db().execute_unprepared(found).await?;
+        if !back.is_empty() {
+            // Somebody takes it back before it is repeated.
+            house.post(&back, json!({})).await?.is(200);
+        }
+        let head =
+            || async { house.get(&format!("/v1/sessions/{session}")).await.map(|got| got.is(200)["head_seq"].clone()) };
+        let before = head().await?;
+        let again = house.keyed(&path, &path, &body).await?;
+        assert_eq!((again.status, &again.body["id"]), (first.status, &first.body["id"]), "{path}: {}", again.text);
+        assert_eq!(head().await?, before, "{path} was carried out twice");
+        let kept = house.keyed(&path, &path, &body).await?;
+        assert_eq!((kept.status, &kept.body), (again.status, &again.body), "{path}");
+        assert_eq!(kept.headers["idempotent-replayed"], "true");
+    }
     Ok(())
 }
 

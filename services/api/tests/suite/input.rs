@@ -90,12 +90,13 @@ async fn a_database_that_does_not_answer_is_a_503_to_try_again() -> Result<()> {
 }
 
 #[tokio::test]
-async fn a_request_that_takes_too_long_is_a_504() -> Result<()> {
+async fn a_body_that_comes_too_slowly_is_a_408() -> Result<()> {
     let house = House::with(Backend::Sqlite, |config| config.api.request_timeout_ms = 200).await?;
     // A body that never ends.
     let body = reqwest::Body::wrap_stream(futures::stream::pending::<Result<Vec<u8>, std::io::Error>>());
     let request = house.request("POST", "/v1/sessions", &key(Role::Admin)).header("content-type", "application/json");
-    house.send(request.body(body)).await?.refuses(504, "200 ms");
+    let refused = house.send(request.body(body)).await?.refuses(408, "180 ms");
+    assert_eq!(refused["code"], "body_timeout");
     Ok(())
 }
 

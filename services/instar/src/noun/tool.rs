@@ -68,7 +68,7 @@ pub(crate) enum CallVerb {
 pub(crate) enum Outcome {
     Success,
     Error,
-    /// It had no effect: make it again
+    /// It had no effect: the agent is asked to make it again
     Retry,
 }
 

@@ -127,6 +127,7 @@ fn bound(caller: &Caller<'_>, wanted: Wanted, parent: &agent::Model, depth: u64)
         "tools": tools,
         "loop": "reactive",
         "approval_mode": parent.config["approval_mode"],
+        "tool_approvals": parent.config.get("tool_approvals"),
         "budget": role.map(|role| role.budget(wanted.budget.as_ref())),
         "depth": depth,
         // Any of the same pool, for itself. A certain one is its parent's.
