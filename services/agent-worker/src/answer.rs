@@ -2,8 +2,8 @@
 
 use crate::brake::brake;
 use crate::held::{Held, event_of};
-use crate::stream::{Said, cached, usage};
-use crate::summarise::{Summarised, summarise};
+use crate::stream::{Said, usage};
+use crate::summarise::{Summarised, is_tried, summarise};
 use crate::turn::{Ending, end, look};
 use crate::worker::Worker;
 use crate::{judge, purse, unwritten};
@@ -42,7 +42,8 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
             attribute::succeeded(&held.chat, &response);
             count(&response, held);
             held.chat = tracing::Span::none();
-            end(worker, held, Ending::Complete(spoken(response))).await?;
+            let spoken = spoken(held, response);
+            end(worker, held, Ending::Complete(spoken)).await?;
         }
         Said::Whole(response) => {
             attribute::succeeded(&held.chat, &response);
@@ -72,15 +73,15 @@ fn count(response: &Response, held: &Held) {
         .increment(used.output_tokens);
 }
 
-fn spoken(response: Response) -> Spoken {
+fn spoken(held: &Held, response: Response) -> Spoken {
     let silent = response.text.is_empty() && response.tool_calls.is_empty();
     let blocks = (!response.provider_blocks.is_empty()).then(|| serde_json::json!(response.provider_blocks));
     Spoken {
         text: if silent && response.reasoning.is_empty() { "(no response)".into() } else { response.text },
         reasoning: (!response.reasoning.is_empty()).then_some(response.reasoning),
         blocks,
-        usage: usage(response.usage),
-        cached: cached(response.usage),
+        usage: held.unbooked.usage,
+        cached: held.unbooked.cached,
     }
 }
 
@@ -90,7 +91,7 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
     let granted = Work::tools_of(&held.turn);
     let judged = |call| judge::judge(&worker.tools, &held.agent, granted, call, wait);
     let mut asked: Vec<Asked> = response.tool_calls.iter().map(judged).collect();
-    let spoken = spoken(response);
+    let spoken = spoken(held, response);
     if let Some(why) = brake(&held.calls, &mut asked, worker.config.repeated_calls_max) {
         let fatal = if held.turn.cause == flow::NUDGE { Fatal::Drive } else { Fatal::No };
         let (event, kind) = ("stream_error", "runaway");
@@ -220,7 +221,7 @@ fn sent_along(held: &Held, asked: &Asked) -> Option<Call> {
 
 async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<()> {
     let turn = held.turn.clone();
-    let answer = worker.hub.insist(&worker.lost, || flow::hand_back(&turn, worker.id, &partial.text, 0)).await;
+    let answer = worker.hub.insist(&worker.lost, || flow::hand_back(&turn, worker.id, partial, 0)).await;
     match answer {
         Ok(Answer::Moved(_)) => {
             tracing::info!(turn = %held.turn_id(), "handed back");
@@ -247,7 +248,7 @@ async fn crowded(worker: &Worker, held: &mut Held) -> Result<Next> {
 
 /// The provider says that the conversation is too long: it is summarised, once.
 async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial: Spoken) -> Result<Next> {
-    let tried = if held.summarised {
+    let tried = if is_tried(held) {
         Summarised::Useless("it was summarised already".into())
     } else {
         summarise(worker, held).await?
@@ -308,7 +309,7 @@ async fn park(
     let (class, why) = (error.class.as_str(), error.message.as_str());
     loop {
         let turn = held.turn.clone();
-        match worker.hub.insist(&worker.lost, || flow::park(&turn, worker.id, until, class, why)).await {
+        match worker.hub.insist(&worker.lost, || flow::park(&turn, worker.id, until, class, why, &partial)).await {
             Ok(Answer::Moved(_)) | Err(Insisted::Ended) => return Ok(Next::Over),
             Ok(_) => {
                 if let Overtaken::Over = overtaken(worker, held, &partial).await? {
