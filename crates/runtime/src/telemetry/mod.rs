@@ -61,9 +61,15 @@ pub fn init(service: &str, config: &TelemetryConfig) -> Result<Guard, TelemetryE
         ),
         None => None,
     };
-    let installed = tracing_subscriber::registry().with(log.with_filter(filter(&wanted)?)).with(spans).try_init();
+    let installed = tracing_subscriber::registry().with(log.with_filter(log_filter(&wanted)?)).with(spans).try_init();
     installed.map_err(|_| TelemetryError::Twice)?;
     Ok(Guard { provider, limit: Duration::from_millis(config.flush_timeout_ms) })
+}
+
+/// What a server of tools says goes into the log as its supervisor puts it, without secrets; the library that reads it
+/// repeats it as it came.
+fn log_filter(wanted: &str) -> Result<EnvFilter, ParseError> {
+    filter(&format!("{wanted},rmcp=off"))
 }
 
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, ParseError> {
