@@ -78,6 +78,7 @@ const GROUPS: &[&Group] = &[
     &hop::BY_PLAN,
     &archive::PLAIN,
     &archive::AGED,
+    &archive::BUCKET,
     &drive::PLAIN,
     &account::PLAIN,
     &account::HASTY,
