@@ -7,6 +7,7 @@
 mod account;
 mod agent;
 mod archive;
+mod broadcast;
 mod budget;
 mod call;
 mod context;
@@ -80,6 +81,8 @@ const GROUPS: &[&Group] = &[
     &archive::AGED,
     &archive::BUCKET,
     &drive::PLAIN,
+    &drive::BROKEN,
+    &broadcast::PLAIN,
     &account::PLAIN,
     &account::HASTY,
     &account::MORTAL,
