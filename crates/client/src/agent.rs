@@ -64,6 +64,9 @@ pub struct NewAgent {
     pub drive_loop: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Value>,
+    /// Provider calls of one turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider_calls_max: Option<i64>,
     /// `full_access`, `auto` or `read_only`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval_mode: Option<String>,

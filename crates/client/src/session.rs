@@ -68,6 +68,11 @@ impl Client {
         self.get(&["v1", "sessions", id], &Query::new()).await
     }
 
+    /// Its `name` and its `budget`, while it goes on.
+    pub async fn configure_session(&self, id: &str, changes: &Value) -> Result<Session, ClientError> {
+        self.patch(&["v1", "sessions", id], changes).await
+    }
+
     pub async fn pause_session(&self, id: &str, in_flight: Option<InFlight>) -> Result<Session, ClientError> {
         let body = in_flight.map_or(json!({}), |in_flight| json!({"in_flight": in_flight}));
         self.act_on_session(id, "pause", &body).await

@@ -119,6 +119,13 @@ impl ModelError {
         self.code.as_deref() == Some(crate::circuit::OPEN)
     }
 
+    /// Whether the provider took the request, as far as is known: it was silent or broke off, instead of refusing.
+    /// Such a call has its price.
+    pub fn is_taken(&self) -> bool {
+        let broke_off = ["timeout", "stream_ended_early", "malformed_event", "empty_stream"];
+        self.status.is_none() && self.code.as_deref().is_some_and(|code| broke_off.contains(&code))
+    }
+
     /// How long to wait at least, if the provider said so.
     pub fn wait(&self) -> Option<Duration> {
         self.retry_after.filter(|_| self.retryable()).map(|wait| wait.min(RETRY_AFTER_MAX))

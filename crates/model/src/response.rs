@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use futures::StreamExt;
 
-use crate::call::ToolCall;
+use crate::call::{Arguments, ToolCall};
 use crate::error::ModelError;
 use crate::event::{Event, EventStream, Finish, Usage};
 use crate::message::{Assistant, Message, ProviderBlock};
@@ -45,6 +45,8 @@ pub struct Accumulator {
     blocks: Vec<ProviderBlock>,
     usage: Option<Usage>,
     finish: Option<Finish>,
+    /// Bytes of calls that are not whole yet, or are by now.
+    fragments: usize,
 }
 
 impl Accumulator {
@@ -54,7 +56,8 @@ impl Accumulator {
             Event::TextDelta { text } => self.text.push_str(&text),
             Event::ReasoningDelta { text } => self.reasoning.push_str(&text),
             // Fragments are for those who watch; the whole call follows.
-            Event::ToolCallStarted { .. } | Event::ToolCallDelta { .. } => {}
+            Event::ToolCallStarted { name, .. } => self.fragments += name.len(),
+            Event::ToolCallDelta { fragment, .. } => self.fragments += fragment.len(),
             Event::ToolCall { index, id, name, arguments } => {
                 self.calls.insert(index, ToolCall { id, name, arguments });
             }
@@ -70,6 +73,15 @@ impl Accumulator {
 
     pub fn usage(&self) -> Option<Usage> {
         self.usage
+    }
+
+    /// All that was heard, shown or not.
+    pub fn bytes(&self) -> usize {
+        let call = |call: &ToolCall| match &call.arguments {
+            Arguments::Json(text) | Arguments::Invalid { text, .. } => call.name.len() + text.len(),
+        };
+        let calls: usize = self.calls.values().map(call).sum();
+        self.text.len() + self.reasoning.len() + calls.max(self.fragments)
     }
 
     /// An answer without its end is an error, never a success.

@@ -10,7 +10,6 @@ use crate::snapshot::{Missions, PLAN_BLOCKED, Row, Said, Snapshot, doom, is_by_p
 use crate::step::STEP_TIMER;
 use crate::{flow, guard, hold, tell};
 use chrono::{SubsecRound, Utc};
-use instar_core::budget::Spent;
 use instar_core::cascade::{self, Fact, Planned, Reach};
 use instar_core::id::{AgentId, CallId, Entity, HopId, Kind, MissionId, PlanId, SessionId, StepId, TurnId};
 use instar_core::machine::{Answer as Cell, By, Move, Phase, Refusal, Table as Machine, apply};
@@ -482,7 +481,7 @@ impl<'a> Act<'a> {
             mv.machine() == "turn" && mv.changes_state() && mv.table().phase(mv.to()) == terminal
         };
         for turn in planned.iter().filter(ends).filter_map(|p| snapshot.turn(p.entity.id)) {
-            flow::settle(commit, turn, Spent::default());
+            flow::settle(commit, turn, flow::unheard(turn));
             let agent = snapshot.agents.get(&turn.agent_id).filter(|_| turn.status != "queued");
             let Some(agent) = agent.filter(|agent| moved.contains(&Entity::new(Kind::Agent, agent.id))) else {
                 continue;

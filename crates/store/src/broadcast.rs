@@ -53,6 +53,18 @@ impl Store {
         Ok(audience)
     }
 
+    /// How many agents of a session have not ended; counted up to `most`.
+    pub async fn count_agents(&self, session: SessionId, most: u64) -> Result<u64, StoreError> {
+        let living = agent::Entity::find()
+            .filter(agent::Column::SessionId.eq(session.uuid()))
+            .filter(agent::Column::Drive.ne("deleted"))
+            .filter(agent::Column::Lifecycle.is_not_in(["terminated", "failed"]))
+            .select_only()
+            .column(agent::Column::Id)
+            .limit(most);
+        Ok(living.into_tuple::<Uuid>().all(&self.db).await?.len() as u64)
+    }
+
     /// Those of these messages that are there.
     pub async fn existing_messages(&self, ids: &[Uuid]) -> Result<HashSet<Uuid>, StoreError> {
         let mut there = HashSet::new();

@@ -6,6 +6,7 @@
 
 mod account;
 pub mod binary;
+pub mod bucket;
 pub mod echo;
 mod fetch;
 mod http;

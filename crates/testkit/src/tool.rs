@@ -28,6 +28,7 @@ use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
+use crate::bucket;
 use crate::echo::{self, Received};
 use crate::http::{Listening, cut_connection};
 use crate::ledger::{Effect, Ledger};
@@ -48,6 +49,7 @@ pub enum Idempotency {
 
 struct Inner {
     echoed: echo::Kept,
+    objects: bucket::Objects,
     ledger: Ledger,
     idempotency: Idempotency,
     requests: AtomicU64,
@@ -61,17 +63,39 @@ pub struct Tool {
 
 impl Tool {
     pub async fn start(ledger: Ledger, idempotency: Idempotency) -> Result<Self> {
-        let inner = Arc::new(Inner { echoed: Default::default(), ledger, idempotency, requests: AtomicU64::new(0) });
+        let inner = Arc::new(Inner {
+            echoed: Default::default(),
+            objects: Default::default(),
+            ledger,
+            idempotency,
+            requests: AtomicU64::new(0),
+        });
         let routes = Router::new()
             .route("/effect/{name}", post(effect))
             .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
             .with_state(inner.clone())
-            .merge(echo::routes(inner.echoed.clone()));
+            .merge(echo::routes(inner.echoed.clone()))
+            .merge(bucket::routes(inner.objects.clone()));
         Ok(Self { inner, listening: Listening::start(routes).await? })
     }
 
     pub fn url(&self) -> &str {
         self.listening.url()
+    }
+
+    /// Names of the objects in its bucket ([`bucket::BUCKET`]), in order.
+    pub fn objects(&self) -> Vec<String> {
+        bucket::lock(&self.inner.objects).keys().cloned().collect()
+    }
+
+    /// Changes an object in the bucket behind everybody's back; false if there is none.
+    pub fn spoil(&self, object: &str, with: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let mut objects = bucket::lock(&self.inner.objects);
+        let Some(bytes) = objects.get_mut(object) else { return false };
+        let mut spoilt = bytes.to_vec();
+        with(&mut spoilt);
+        *bytes = spoilt.into();
+        true
     }
 
     /// The address of one effect, to which a query may be added.

@@ -3,16 +3,14 @@
 use crate::brake::brake;
 use crate::held::{Held, event_of};
 use crate::patience::{Failure, Verdict};
-use crate::stream::{Said, cached, usage};
-use crate::summarise::{Summarised, summarise};
+use crate::stream::{Said, usage};
+use crate::summarise::{Summarised, is_tried, summarise};
 use crate::turn::{Ending, end, look};
 use crate::worker::Worker;
 use crate::{judge, purse, unwritten};
 use anyhow::Result;
 use chrono::{DateTime, Duration, Utc};
 use instar_bus::message::Call;
-use instar_core::decide::PROVIDER_CALLS_MAX;
-use instar_core::rune::payload::Usage;
 use instar_model::{Class, Finish, ModelError, Response, attribute};
 use instar_runtime::flow::{self, Asked, Fatal, Spoken};
 use instar_runtime::order::{self, Slot};
@@ -73,14 +71,17 @@ async fn whole(worker: &Worker, held: &mut Held, response: Response) -> Result<N
         calls(worker, held, response).await?;
         return Ok(Next::Over);
     }
+    let calls_max = flow::provider_calls_max(&held.agent, worker.config.provider_calls_max);
     match response.finish {
-        Finish::Pause if held.turn.iterations + 1 < i64::from(PROVIDER_CALLS_MAX) => {
-            go_on_later(worker, held, &spoken(response)).await?;
+        Finish::Pause if held.turn.iterations + 1 < i64::from(calls_max) => {
+            let spoken = spoken(held, response);
+            go_on_later(worker, held, &spoken).await?;
             Ok(Next::Over)
         }
-        Finish::ContextWindow if !held.summarised => filled(worker, held, response).await,
+        Finish::ContextWindow if !is_tried(held) => filled(worker, held, response).await,
         _ => {
-            end(worker, held, Ending::Complete(spoken(response))).await?;
+            let spoken = spoken(held, response);
+            end(worker, held, Ending::Complete(spoken)).await?;
             Ok(Next::Over)
         }
     }
@@ -116,26 +117,27 @@ async fn filled(worker: &Worker, held: &mut Held, response: Response) -> Result<
     if !unwritten::write(worker, held).await? {
         return Ok(Next::Over);
     }
-    match summarise(worker, held, usage(response.usage)).await? {
+    match summarise(worker, held).await? {
         Summarised::Kept => Ok(Next::Again),
         Summarised::Over => Ok(Next::Over),
         Summarised::Useless(why) => {
             tracing::info!(turn = %held.turn_id(), why, "there is no summary; the answer stays cut off");
-            end(worker, held, Ending::Complete(spoken(response))).await?;
+            let spoken = spoken(held, response);
+            end(worker, held, Ending::Complete(spoken)).await?;
             Ok(Next::Over)
         }
     }
 }
 
-fn spoken(response: Response) -> Spoken {
+fn spoken(held: &Held, response: Response) -> Spoken {
     let silent = response.text.is_empty() && response.tool_calls.is_empty();
     let blocks = (!response.provider_blocks.is_empty()).then(|| serde_json::json!(response.provider_blocks));
     Spoken {
         text: if silent && response.reasoning.is_empty() { "(no response)".into() } else { response.text },
         reasoning: (!response.reasoning.is_empty()).then_some(response.reasoning),
         blocks,
-        usage: usage(response.usage),
-        cached: cached(response.usage),
+        usage: held.unbooked.usage,
+        cached: held.unbooked.cached,
         finish: Some(response.finish.as_str().to_owned()),
     }
 }
@@ -146,7 +148,7 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
     let granted = Work::tools_of(&held.turn);
     let judged = |call| judge::judge(&worker.tools, &held.agent, granted, call, wait);
     let mut asked: Vec<Asked> = response.tool_calls.iter().map(judged).collect();
-    let spoken = spoken(response);
+    let spoken = spoken(held, response);
     if let Some(why) = brake(&held.calls, &mut asked, worker.config.repeated_calls_max) {
         let fatal = if held.turn.cause == flow::NUDGE { Fatal::Drive } else { Fatal::No };
         let (event, kind) = ("stream_error", "runaway");
@@ -276,7 +278,7 @@ fn sent_along(held: &Held, asked: &Asked) -> Option<Call> {
 
 async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<()> {
     let turn = held.turn.clone();
-    let answer = worker.hub.insist(&worker.lost, || flow::hand_back(&turn, worker.id, &partial.text, 0)).await;
+    let answer = worker.hub.insist(&worker.lost, || flow::hand_back(&turn, worker.id, partial, 0)).await;
     match answer {
         Ok(Answer::Moved(_)) => {
             tracing::info!(turn = %held.turn_id(), "handed back");
@@ -291,7 +293,7 @@ async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result
 
 /// With or without a summary, the call is then made with what fits.
 async fn crowded(worker: &Worker, held: &mut Held) -> Result<Next> {
-    match summarise(worker, held, Usage::default()).await? {
+    match summarise(worker, held).await? {
         Summarised::Kept => Ok(Next::Again),
         Summarised::Useless(why) => {
             tracing::info!(turn = %held.turn_id(), why, "there is no summary; the oldest messages are left out");
@@ -303,10 +305,10 @@ async fn crowded(worker: &Worker, held: &mut Held) -> Result<Next> {
 
 /// The provider says that the conversation is too long: it is summarised, once.
 async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial: Spoken) -> Result<Next> {
-    let tried = if held.summarised {
+    let tried = if is_tried(held) {
         Summarised::Useless("it was summarised already".into())
     } else {
-        summarise(worker, held, partial.usage).await?
+        summarise(worker, held).await?
     };
     let why = match tried {
         Summarised::Kept => return Ok(Next::Again),
@@ -365,7 +367,7 @@ async fn park(
     let (class, why) = (error.class.as_str(), error.message.as_str());
     loop {
         let turn = held.turn.clone();
-        match worker.hub.insist(&worker.lost, || flow::park(&turn, worker.id, until, class, why)).await {
+        match worker.hub.insist(&worker.lost, || flow::park(&turn, worker.id, until, class, why, &partial)).await {
             Ok(Answer::Moved(_)) | Err(Insisted::Ended) => return Ok(Next::Over),
             Ok(_) => {
                 if let Overtaken::Over = overtaken(worker, held, &partial).await? {

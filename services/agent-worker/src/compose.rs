@@ -3,7 +3,7 @@
 
 use crate::held::Held;
 use crate::worker::Worker;
-use instar_core::context::{Budget, Composed, Said, Stage, digest, json_bytes};
+use instar_core::context::{Budget, Composed, Said, Stage, digest, json_bytes, tokens_of};
 use instar_model::{Arguments, Assistant, Message, ProviderBlock, Request, ToolCall, ToolSpec, attribute};
 use instar_runtime::context::{self, Facts, Frozen, Rows, Sent, Setting};
 use instar_tools::Tool;
@@ -18,10 +18,12 @@ pub(crate) struct Prepared {
     pub(crate) fit: instar_core::context::Fit,
     /// Something that was said before the turn had to be left out.
     pub(crate) crowded: bool,
+    /// All of it in tokens, by estimate.
+    pub(crate) tokens: u64,
 }
 
-/// The context of the turn's next provider call.
-pub(crate) fn prepare(worker: &Worker, held: &mut Held, tools: &[Arc<Tool>], facts: &Facts) -> Prepared {
+/// The context of the turn's next provider call. `all`: these tools are all that the agent has.
+pub(crate) fn prepare(worker: &Worker, held: &mut Held, tools: &[Arc<Tool>], all: bool, facts: &Facts) -> Prepared {
     let about = worker.models.get(&held.agent.model).ok().map(|model| model.about());
     let offered = tools.iter().map(|tool| offer(tool)).collect::<Vec<_>>();
     let tools_bytes = offered.iter().map(|t| t.name.len() + t.description.len() + json_bytes(&t.parameters)).sum();
@@ -47,6 +49,7 @@ pub(crate) fn prepare(worker: &Worker, held: &mut Held, tools: &[Arc<Tool>], fac
         facts,
         fit: composed.fit,
         window: full.then_some(window as u64),
+        offered: (!all).then(|| tools.iter().map(|tool| tool.name().to_owned()).collect()),
     };
     let request = request(&composed, &held.agent.model, offered);
     let crowded = composed.fit.dropped > 0;
@@ -54,7 +57,8 @@ pub(crate) fn prepare(worker: &Worker, held: &mut Held, tools: &[Arc<Tool>], fac
     let mut frozen = Frozen::of(&held.turn);
     frozen.note(sent);
     frozen.write(&mut held.turn);
-    Prepared { request, statistics, fit, crowded }
+    let tokens = fit.tokens + tokens_of(tools_bytes);
+    Prepared { request, statistics, fit, crowded, tokens }
 }
 
 pub(crate) fn measure(span: &tracing::Span, prepared: &Prepared) {

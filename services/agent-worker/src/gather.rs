@@ -6,6 +6,7 @@ use crate::worker::Worker;
 use anyhow::Result;
 use instar_core::id::MessageId;
 use instar_runtime::context::{self, CALLS_MAX, Frozen};
+use instar_runtime::flow;
 
 /// `queued`: messages that wait will be part of the turn.
 pub(crate) async fn earlier(worker: &Worker, held: &mut Held, queued: bool) -> Result<()> {
@@ -29,6 +30,7 @@ pub(crate) async fn earlier(worker: &Worker, held: &mut Held, queued: bool) -> R
     {
         held.transcript.insert(0, prompt);
     }
+    flow::heed_later_prompt(&mut held.turn, epoch);
     let mut frozen = Frozen::of(&held.turn);
     frozen.epoch = Some(epoch);
     frozen.write(&mut held.turn);

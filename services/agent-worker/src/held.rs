@@ -6,9 +6,10 @@
 use crate::control::Flight;
 use crate::segment::Segment;
 use crate::unwritten::Unwritten;
-use instar_core::budget::Reservation;
+use instar_core::budget::{Reservation, Spent};
 use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_model::{EventStream, ModelError};
+use instar_runtime::flow::Spoken;
 use instar_runtime::{BUDGET_EXHAUSTED, flow};
 use instar_store::Scene;
 use instar_store::entity::{agent, budget, message, tool_call, turn};
@@ -39,8 +40,10 @@ pub(crate) struct Held {
     waiting_count: i64,
     /// Pieces of the answer sent out.
     pub(crate) deltas: u64,
-    /// A summary was tried in this turn, be it for nothing.
-    pub(crate) summarised: bool,
+    /// Tokens that the provider call under way has sent, by estimate.
+    pub(crate) sent: u64,
+    /// What provider calls have come to that no commit has booked yet.
+    pub(crate) unbooked: Spent,
     /// Provider calls in a row that failed and were made again.
     pub(crate) retries: u32,
     /// The limits that the turn draws on; none where nothing is limited.
@@ -72,7 +75,8 @@ impl Held {
             waiting,
             waiting_count,
             deltas: 0,
-            summarised: false,
+            sent: 0,
+            unbooked: Spent::default(),
             retries: 0,
             purse: Vec::new(),
         }
@@ -102,7 +106,8 @@ impl Held {
             waiting,
             waiting_count,
             deltas: 0,
-            summarised: false,
+            sent: 0,
+            unbooked: Spent::default(),
             retries: 0,
             purse: Vec::new(),
         }
@@ -118,6 +123,11 @@ impl Held {
 
     pub(crate) fn session_id(&self) -> SessionId {
         SessionId::from(self.turn.session_id)
+    }
+
+    /// Nothing was said, but calls that failed have had their price.
+    pub(crate) fn silence(&self) -> Spoken {
+        Spoken { usage: self.unbooked.usage, cached: self.unbooked.cached, ..Spoken::default() }
     }
 
     /// Everything but the flight, leaving empty rows behind: for one that is done with it.
@@ -136,7 +146,8 @@ impl Held {
             waiting: self.waiting,
             waiting_count: self.waiting_count,
             deltas: 0,
-            summarised: false,
+            sent: 0,
+            unbooked: Spent::default(),
             retries: 0,
             purse: Vec::new(),
         }

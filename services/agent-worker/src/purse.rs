@@ -118,7 +118,7 @@ pub(crate) async fn ask(worker: &Worker, held: &mut Held) -> Result<Asked> {
     }
     let mut waits = false;
     loop {
-        held.purse = worker.hub.store().budgets(&payers).await?;
+        held.purse = limits(worker, &payers).await?;
         if let Some(spent) = held.purse.iter().find(|row| room(row) == Room::Spent) {
             let begun = (held.turn.status != "queued").then_some(&held.turn);
             exhaust(worker, spent, begun).await?;
@@ -144,8 +144,14 @@ pub(crate) async fn ask(worker: &Worker, held: &mut Held) -> Result<Asked> {
 
 /// The limits of a turn that goes on with what it has set aside.
 pub(crate) async fn look(worker: &Worker, held: &mut Held) -> Result<()> {
-    held.purse = worker.hub.store().budgets(&flow::payers(&held.agent)).await?;
+    held.purse = limits(worker, &flow::payers(&held.agent)).await?;
     Ok(())
+}
+
+async fn limits(worker: &Worker, payers: &[Uuid]) -> Result<Vec<budget::Model>> {
+    let mut rows = worker.hub.store().budgets(payers).await?;
+    rows.retain(flow::is_limit);
+    Ok(rows)
 }
 
 /// The most that the next call may come to: all that could be sent, and the longest answer.
@@ -197,13 +203,7 @@ pub(crate) async fn settled(
     if held.purse.is_empty() {
         return Ok(false);
     }
-    for row in &mut held.purse {
-        if let Some(left) = landed.counter(row.id) {
-            row.used = row.cap.saturating_sub(left);
-        }
-    }
-    let spent: Vec<_> =
-        held.purse.iter().filter(|row| kind(row) != Some(Kind::ToolCalls) && row.used >= row.cap).collect();
+    let spent = spent(held, landed);
     for row in &spent {
         exhaust(worker, row, turn).await?;
     }
@@ -215,6 +215,17 @@ pub(crate) async fn settled(
         }
     }
     Ok(!spent.is_empty() && turn.is_some())
+}
+
+/// The limits that a commit has used up.
+pub(crate) fn spent(held: &mut Held, landed: &Landed) -> Vec<budget::Model> {
+    for row in &mut held.purse {
+        if let Some(left) = landed.counter(row.id) {
+            row.used = row.cap.saturating_sub(left);
+        }
+    }
+    let spent = |row: &&budget::Model| kind(row) != Some(Kind::ToolCalls) && row.used >= row.cap;
+    held.purse.iter().filter(spent).cloned().collect()
 }
 
 /// A limit is used up; `turn`: one that has begun and ends with that.

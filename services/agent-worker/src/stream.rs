@@ -3,11 +3,13 @@
 
 use crate::held::{Held, Opening, control, is_budget};
 use crate::worker::Worker;
-use crate::{compose, judge, mission, unwritten};
+use crate::{compose, judge, mission, summarise, unwritten};
 use chrono::Utc;
 use futures::stream::Fuse;
 use futures::{FutureExt, StreamExt};
 use instar_bus::message::Delta;
+use instar_core::budget::Spent;
+use instar_core::context::tokens_of;
 use instar_core::rune::payload::Usage;
 use instar_model::{Accumulator, Event, EventStream, ModelError, Response};
 use instar_runtime::context::Facts;
@@ -64,6 +66,8 @@ struct Listening<'a> {
     held: &'a mut Held,
     heard: Accumulator,
     keeping: Keeping,
+    /// The provider has the request, as far as is known.
+    reached: bool,
     /// A steer that waits for a boundary, or an interrupt with the moment at which it stops waiting.
     asked: Option<(&'static str, Option<Instant>)>,
     /// The answer has begun to come.
@@ -73,7 +77,8 @@ struct Listening<'a> {
 pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
     let (every, deadline) = (Duration::from_millis(worker.config.checkpoint_ms.max(10)), deadline(held));
     let keeping = Keeping { task: None, kept: 0, due: Instant::now() + every };
-    let mut listening = Listening { worker, held, heard: Accumulator::default(), keeping, asked: None, begun: false };
+    let heard = Accumulator::default();
+    let mut listening = Listening { worker, held, heard, keeping, reached: false, asked: None, begun: false };
     let said = tokio::select! {
         biased;
         () = worker.lost.cancelled() => return Said::Lost,
@@ -82,14 +87,11 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
         () = worker.draining.cancelled() => Ending::Drained,
     };
     listening.settle().await;
+    let spent = listening.spent(&said);
     let Listening { heard, held, begun, .. } = listening;
+    held.unbooked = held.unbooked.and(spent);
     held.retries = if matches!(said, Ending::Failed(_)) { held.retries } else { 0 };
-    let partial = |heard: &Accumulator| Spoken {
-        text: heard.text().to_owned(),
-        usage: usage(heard.usage()),
-        cached: cached(heard.usage()),
-        ..Spoken::default()
-    };
+    let partial = |heard: &Accumulator| Spoken { text: heard.text().to_owned(), ..held.silence() };
     match said {
         Ending::Over => match heard.clone().finish() {
             Ok(response) => Said::Whole(response),
@@ -110,9 +112,10 @@ pub(crate) async fn open(worker: &Worker, held: &mut Held) -> anyhow::Result<Opt
     let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, Utc::now()).await?;
     worker.discovered.refresh_for(&held.agent.tools()).await;
     let tools = judge::tools(&worker.tools, &held.agent, Work::tools_of(&held.turn));
+    let count = tools.len();
     let tools = mission::offered(worker, held, tools).await?;
-    let prepared = compose::prepare(worker, held, &tools, &facts);
-    if prepared.crowded && !held.summarised {
+    let prepared = compose::prepare(worker, held, &tools, tools.len() == count, &facts);
+    if prepared.crowded && !summarise::is_tried(held) {
         return Ok(None);
     }
     let models = worker.models.clone();
@@ -121,6 +124,7 @@ pub(crate) async fn open(worker: &Worker, held: &mut Held) -> anyhow::Result<Opt
         Err(_) => tracing::Span::none(),
     });
     compose::measure(&held.chat, &prepared);
+    held.sent = prepared.tokens;
     let request = prepared.request;
     let opening = async move {
         instar_crashpoint::crash_point!("worker.provider.before");
@@ -161,10 +165,6 @@ pub(crate) fn usage(usage: Option<instar_model::Usage>) -> Usage {
     Usage { input_tokens: usage.input_tokens, output_tokens: usage.output_tokens }
 }
 
-pub(crate) fn cached(usage: Option<instar_model::Usage>) -> u64 {
-    usage.map_or(0, |usage| usage.cache_read_input_tokens)
-}
-
 fn deadline(held: &Held) -> Instant {
     let left = held.turn.deadline_at.map(|at| (at - Utc::now()).to_std().unwrap_or(Duration::ZERO));
     Instant::now() + left.unwrap_or(Duration::from_secs(24 * 3600))
@@ -182,6 +182,7 @@ impl Listening<'_> {
                 }
             },
         };
+        self.reached = true;
         let mut stream: Option<Fuse<EventStream>> = None;
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.reset();
@@ -197,7 +198,10 @@ impl Listening<'_> {
                         self.begun = true;
                         continue;
                     }
-                    Ok(Err(error)) => return Ending::Failed(error),
+                    Ok(Err(error)) => {
+                        self.reached = error.is_taken();
+                        return Ending::Failed(error);
+                    }
                     Err(error) => return Ending::Failed(ModelError::permanent(format!("the call failed: {error}"))),
                 },
                 next = next_of(&mut stream), if stream.is_some() => next,
@@ -250,6 +254,23 @@ impl Listening<'_> {
                 Some(Ending::Failed(ModelError::permanent(format!("the turn could not be recorded: {error}"))))
             }
         }
+    }
+
+    /// What the call has come to: what the provider says, or an estimate where it has not, or not all of it.
+    fn spent(&self, ending: &Ending) -> Spent {
+        if !self.reached {
+            return Spent::default();
+        }
+        let told = self.heard.usage().filter(|told| told.input_tokens + told.output_tokens > 0);
+        let heard = tokens_of(self.heard.bytes());
+        let (input_tokens, output_tokens) = match told {
+            Some(told) if matches!(ending, Ending::Over) => (told.input_tokens, told.output_tokens),
+            // One that broke off has told of its beginning.
+            Some(told) => (told.input_tokens, told.output_tokens.max(heard)),
+            None => (self.held.sent, heard),
+        };
+        let cached = told.map_or(0, |told| told.cache_read_input_tokens);
+        Spent { usage: Usage { input_tokens, output_tokens }, cached, calls: 0 }
     }
 
     /// What a boundary at the end of the answer means.

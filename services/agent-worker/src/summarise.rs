@@ -1,18 +1,23 @@
 //! A conversation that has grown too long for its model: what was said before this turn becomes a summary, by
-//! an extra provider call. Once per turn at the most; a summary that is no shorter is not kept.
+//! an extra provider call. Once per turn at the most; a summary that is no shorter is not kept, and not asked for
+//! again before twice as much was said.
 //!
-//! The summary is one commit. Should the worker die before it, whoever takes the turn up makes it again.
+//! Two commits: that it is tried, with what it may come to set aside; and what came of it, with what it cost. Should
+//! the worker die in between, whoever takes the turn up makes it again.
 
 use crate::answer::{Overtaken, overtaken};
 use crate::held::Held;
+use crate::purse;
 use crate::stream::usage;
+use crate::turn::{Ending, end};
 use crate::worker::Worker;
 use anyhow::Result;
 use instar_core::context::{Budget, tokens_of};
+use instar_core::id::MessageId;
 use instar_core::rune::payload::Usage;
 use instar_model::{Message, Request, Response};
-use instar_runtime::context::{self, SUMMARY};
-use instar_runtime::{Insisted, flow};
+use instar_runtime::context::{self, Frozen, SUMMARY, Tried};
+use instar_runtime::{BUDGET_EXHAUSTED, Insisted, flow};
 use instar_store::Answer;
 use instar_store::entity::message;
 use std::time::Duration;
@@ -20,6 +25,8 @@ use std::time::Duration;
 /// Tokens of a summary at the most, and the share of what it stands for.
 const TOKENS_MAX: u32 = 2_048;
 const SHARE: u64 = 2;
+/// How much more must have been said before one is tried again that came out no shorter.
+const GROWTH: u64 = 2;
 /// What is read of a single message.
 const MESSAGE_BYTES_MAX: usize = 8_000;
 
@@ -38,48 +45,174 @@ pub(crate) enum Summarised {
     Over,
 }
 
-/// `spent`: what the call used that came to nothing.
-pub(crate) async fn summarise(worker: &Worker, held: &mut Held, spent: Usage) -> Result<Summarised> {
-    held.summarised = true;
+/// Whether one was tried already, be it for nothing.
+pub(crate) fn is_tried(held: &Held) -> bool {
+    Frozen::of(&held.turn).summary.is_some_and(|tried| tried.attempt == held.turn.attempts)
+}
+
+/// Notes in the turn's row what is known of its summary.
+fn note(held: &mut Held, tried: Option<Tried>) {
+    let mut frozen = Frozen::of(&held.turn);
+    frozen.summary = tried;
+    frozen.write(&mut held.turn);
+}
+
+pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summarised> {
+    let tried = Tried { attempt: held.turn.attempts, in_vain: None };
+    note(held, Some(tried));
     let covered = covered(held);
     let Some(last) = covered.last().map(|m| m.id) else {
         return Ok(Summarised::Useless("nothing was said before this turn".into()));
     };
     let before: u64 = covered.iter().map(|m| tokens_of(m.content.len())).sum();
+    if let Some(then) = in_vain_before(worker, held).await?.filter(|then| before < then.saturating_mul(GROWTH)) {
+        note(held, Some(Tried { in_vain: Some(then), ..tried }));
+        return Ok(Summarised::Useless("it was tried before, and little was said since".into()));
+    }
     let request = request(worker, held, &covered);
+    let sent = request.system.iter().map(String::len).sum::<usize>() + covered_bytes(&request);
+    let most = Usage { input_tokens: tokens_of(sent), output_tokens: u64::from(TOKENS_MAX) };
+    match set_aside(worker, held, most, last.into()).await? {
+        Aside::Done => {}
+        Aside::NoRoom => return Ok(Summarised::Useless("others have set aside what is left of a budget".into())),
+        Aside::Over => return Ok(Summarised::Over),
+    }
     instar_crashpoint::crash_point!("worker.summary.before");
-    let response = match ask(worker, held, request).await {
-        Ok(response) => response,
-        Err(why) => return Ok(Summarised::Useless(why)),
-    };
-    let text = response.text.trim();
-    if text.is_empty() || tokens_of(text.len()) > before / SHARE {
-        return Ok(Summarised::Useless("the summary is no shorter than what it stands for".into()));
-    }
-    instar_crashpoint::crash_point!("worker.summary.after");
-    let row = flow::summary_row(&held.turn, text, last.into());
-    let Usage { input_tokens, output_tokens } = usage(response.usage);
-    let used =
-        Usage { input_tokens: input_tokens + spent.input_tokens, output_tokens: output_tokens + spent.output_tokens };
-    loop {
-        let commit = || flow::summarise(&held.turn, worker.id, &row, used);
-        match worker.hub.insist(&worker.lost, commit).await {
-            Ok(Answer::Moved(_)) => break,
-            Ok(_) => {
-                if let Overtaken::Over = overtaken(worker, held, &flow::Spoken::default()).await? {
-                    return Ok(Summarised::Over);
-                }
+    let asked = ask(worker, held, request).await;
+    let (used, estimated) = used(&asked, most);
+    let (row, useless) = match asked {
+        Ok(response) => {
+            let text = response.text.trim();
+            if text.is_empty() || tokens_of(text.len()) > before / SHARE {
+                note(held, Some(Tried { in_vain: Some(before), ..tried }));
+                (None, "the summary is no shorter than what it stands for".to_owned())
+            } else {
+                (Some(flow::summary_row(&held.turn, text, last.into())), String::new())
             }
-            Err(Insisted::Ended) => return Ok(Summarised::Over),
-            Err(error) => return Err(error.into()),
         }
+        Err(failed) => {
+            if failed == Failed::Drained {
+                // Whoever goes on with the turn may try.
+                note(held, None);
+            }
+            (None, failed.to_string())
+        }
+    };
+    instar_crashpoint::crash_point!("worker.summary.after");
+    if !book(worker, held, row.as_ref(), used, estimated).await? {
+        return Ok(Summarised::Over);
     }
-    held.turn.version += 1;
-    held.turn.usage = flow::used(&held.turn, used);
+    let Some(row) = row else { return Ok(Summarised::Useless(useless)) };
     held.transcript.push(row);
     metrics::counter!("instar.context.summaries").increment(1);
     tracing::info!(turn = %held.turn_id(), tokens = before, "what was said before the turn was summarised");
     Ok(Summarised::Kept)
+}
+
+/// What the turn before this one wanted to have summed up in vain, in tokens.
+async fn in_vain_before(worker: &Worker, held: &Held) -> Result<Option<u64>> {
+    let before = worker.hub.store().turn_before(held.agent_id(), held.turn_id()).await?;
+    Ok(before.and_then(|before| Frozen::of(&before).summary).and_then(|tried| tried.in_vain))
+}
+
+enum Aside {
+    Done,
+    NoRoom,
+    Over,
+}
+
+/// Says in the turn's row that a summary is tried, and sets aside what it may come to.
+async fn set_aside(worker: &Worker, held: &mut Held, most: Usage, last: MessageId) -> Result<Aside> {
+    loop {
+        let mut made = None;
+        let build = || {
+            let (commit, more) = flow::begin_summary(&held.turn, worker.id, most, last)?;
+            made = more;
+            Ok::<_, flow::FlowError>(commit)
+        };
+        match worker.hub.insist(&worker.lost, build).await {
+            Ok(Answer::Moved(_)) => {
+                held.turn.version += 1;
+                held.reserved(made.as_ref());
+                return Ok(Aside::Done);
+            }
+            Ok(Answer::Found(found)) if purse::tight(held, &found).is_some() => return Ok(Aside::NoRoom),
+            Ok(_) => {
+                let silence = held.silence();
+                if let Overtaken::Over = overtaken(worker, held, &silence).await? {
+                    return Ok(Aside::Over);
+                }
+            }
+            Err(Insisted::Ended) => return Ok(Aside::Over),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Books what the provider has made of it, and keeps what is of use. False if the turn is not ours, or has its end:
+/// also because nothing is left for the call itself.
+async fn book(
+    worker: &Worker,
+    held: &mut Held,
+    row: Option<&message::Model>,
+    used: Usage,
+    estimated: bool,
+) -> Result<bool> {
+    let landed = loop {
+        let mut left = None;
+        let build = || {
+            let (commit, made) = flow::end_summary(&held.turn, worker.id, row, used, estimated)?;
+            left = made;
+            Ok::<_, flow::FlowError>(commit)
+        };
+        match worker.hub.insist(&worker.lost, build).await {
+            Ok(Answer::Moved(landed)) => {
+                held.turn.version += 1;
+                held.turn.usage = flow::used(&held.turn, used);
+                held.reserved(left.as_ref());
+                break landed;
+            }
+            Ok(_) => {
+                let silence = held.silence();
+                if let Overtaken::Over = overtaken(worker, held, &silence).await? {
+                    return Ok(false);
+                }
+            }
+            Err(Insisted::Ended) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let spent = purse::spent(held, &landed);
+    if spent.is_empty() {
+        return Ok(true);
+    }
+    let partial = held.silence();
+    end(worker, held, Ending::Interrupted { event: BUDGET_EXHAUSTED, partial }).await?;
+    for limit in &spent {
+        purse::exhaust(worker, limit, None).await?;
+    }
+    Ok(false)
+}
+
+/// What it has come to, and whether that is an estimate.
+fn used(asked: &Result<Response, Failed>, most: Usage) -> (Usage, bool) {
+    let sent = Usage { output_tokens: 0, ..most };
+    match asked {
+        Ok(response) => match response.usage.filter(|told| told.input_tokens + told.output_tokens > 0) {
+            Some(told) => (usage(Some(told)), false),
+            None => (Usage { output_tokens: tokens_of(response.text.len() + response.reasoning.len()), ..sent }, true),
+        },
+        Err(Failed::Refused(_)) => (Usage::default(), false),
+        Err(_) => (sent, true),
+    }
+}
+
+fn covered_bytes(request: &Request) -> usize {
+    let text = |message: &Message| match message {
+        Message::User { text } => text.len(),
+        _ => 0,
+    };
+    request.messages.iter().map(text).sum()
 }
 
 /// What was said since the last summary, and that one; not this turn.
@@ -118,14 +251,32 @@ fn request(worker: &Worker, held: &Held, covered: &[message::Model]) -> Request 
     }
 }
 
+/// Why there is no answer.
+#[derive(Debug, PartialEq, thiserror::Error)]
+enum Failed {
+    #[error("{0}")]
+    Refused(String),
+    #[error("{0}")]
+    BrokenOff(String),
+    #[error("the lease is lost")]
+    Lost,
+    #[error("the process ends")]
+    Drained,
+    #[error("the turn's time is over")]
+    Late,
+}
+
 /// Whatever ends the turn also ends this; what then has to be done is done by the next look at the turn.
-async fn ask(worker: &Worker, held: &Held, request: Request) -> Result<Response, String> {
+async fn ask(worker: &Worker, held: &Held, request: Request) -> Result<Response, Failed> {
     let left = held.turn.deadline_at.map(|at| (at - chrono::Utc::now()).to_std().unwrap_or_default());
     tokio::select! {
         biased;
-        () = worker.lost.cancelled() => Err("the lease is lost".into()),
-        () = worker.draining.cancelled() => Err("the process ends".into()),
-        said = worker.models.complete(request) => said.map_err(|error| error.to_string()),
-        () = tokio::time::sleep(left.unwrap_or(Duration::from_secs(300))) => Err("the turn's time is over".into()),
+        () = worker.lost.cancelled() => Err(Failed::Lost),
+        () = worker.draining.cancelled() => Err(Failed::Drained),
+        said = worker.models.complete(request) => said.map_err(|error| match error.is_taken() {
+            true => Failed::BrokenOff(error.to_string()),
+            false => Failed::Refused(error.to_string()),
+        }),
+        () = tokio::time::sleep(left.unwrap_or(Duration::from_secs(300))) => Err(Failed::Late),
     }
 }

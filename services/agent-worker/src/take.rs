@@ -12,7 +12,7 @@ use chrono::{Duration, Utc};
 use instar_bus::Delivery;
 use instar_bus::message::WorkTurn;
 use instar_bus::message::work_turn::News;
-use instar_core::decide::{self, FinishedTools, PROVIDER_CALLS_MAX, Pending};
+use instar_core::decide::{self, FinishedTools, Pending};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
@@ -270,7 +270,7 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let made = u32::try_from(held.turn.iterations).unwrap_or(u32::MAX);
     let event = decide::tools_finished(FinishedTools {
         provider_calls: made,
-        provider_calls_max: PROVIDER_CALLS_MAX,
+        provider_calls_max: flow::provider_calls_max(&held.agent, worker.config.provider_calls_max),
         ended_by_tool: has_reported(&held),
         pending: Pending { interrupt: asked == Some("interrupt"), pause: false, steer: asked == Some("steer") },
     });

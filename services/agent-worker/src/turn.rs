@@ -30,7 +30,7 @@ pub(crate) async fn run(worker: &Worker, mut held: Held) {
         metrics::gauge!("instar.turn.active").decrement(1.0);
         let Err(error) = driven else { return };
         tracing::error!(turn = %held.turn_id(), %error, "the turn cannot go on");
-        let (why, partial) = (error.to_string(), Spoken::default());
+        let (why, partial) = (error.to_string(), held.silence());
         let ending = Ending::Failed { event: "stream_error", kind: "internal", why, partial, fatal: Fatal::No };
         if let Err(error) = end(worker, &mut held, ending).await {
             tracing::error!(turn = %held.turn_id(), %error, "nor could its end be written; a sweep will");
@@ -43,7 +43,8 @@ pub(crate) async fn run(worker: &Worker, mut held: Held) {
 async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
     loop {
         if let Some(event) = event_of(&held.turn) {
-            return end(worker, held, Ending::Interrupted { event, partial: Spoken::default() }).await;
+            let partial = held.silence();
+            return end(worker, held, Ending::Interrupted { event, partial }).await;
         }
         if let Some(why) = purse::unpayable(worker, held) {
             let (event, kind, partial, fatal) = ("stream_error", "unpriced", Spoken::default(), Fatal::Drive);
@@ -172,7 +173,8 @@ fn build(
 ) -> Result<(instar_store::Commit, Option<TurnId>), flow::FlowError> {
     let ends = doom(&held.turn);
     let (turn, agent, pause) = (&held.turn, &held.agent, worker.nudge_pause);
-    let rows = flow::Ending { turn, agent, worker: worker.id, waiting, ends, pause };
+    let calls_max = flow::provider_calls_max(agent, worker.config.provider_calls_max);
+    let rows = flow::Ending { turn, agent, worker: worker.id, waiting, ends, pause, calls_max };
     match ending {
         Ending::Complete(spoken) => flow::complete(rows, spoken),
         Ending::ByLimit => flow::complete_by_limit(rows),

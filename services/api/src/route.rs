@@ -147,6 +147,15 @@ pub(crate) static ROUTES: &[Route] = &[
         asks("status", "Only those in this state"),
     ]),
     get("/v1/sessions/{id}", One(200, &session::SESSION), "A session", run!(session::get)),
+    route(
+        "PATCH",
+        "/v1/sessions/{id}",
+        Operator,
+        One(200, &session::SESSION),
+        "Change its name or its limits while it goes on",
+        run!(session::patch),
+    )
+    .taking(&session::PATCH),
     post(
         "/v1/sessions/{id}/pause",
         Operator,

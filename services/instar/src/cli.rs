@@ -154,7 +154,10 @@ pub(crate) fn budget(text: &str) -> Result<serde_json::Value, String> {
             format!("not JSON, nor limits such as max_tokens=100000,max_cost=2.50: {pair:?} has no =")
         })?;
         // What is no whole number is an amount or a word, and the server's to judge.
-        let value = value.parse::<i64>().map_or_else(|_| value.into(), serde_json::Value::from);
+        let value = match value {
+            "none" => serde_json::Value::Null,
+            value => value.parse::<i64>().map_or_else(|_| value.into(), serde_json::Value::from),
+        };
         Ok((name.trim().to_owned(), value))
     };
     text.split(',').map(pair).collect::<Result<serde_json::Map<_, _>, String>>().map(Into::into)
@@ -168,6 +171,7 @@ mod tests {
     fn limits_are_pairs_or_json() {
         let pairs = budget("max_tokens=5,max_cost=2.50,on_budget=stop").unwrap();
         assert_eq!(pairs, serde_json::json!({"max_tokens": 5, "max_cost": "2.50", "on_budget": "stop"}));
+        assert_eq!(budget("max_tokens=none").unwrap(), serde_json::json!({"max_tokens": null}));
         assert_eq!(budget("{\"max_tokens\": 5}").unwrap(), serde_json::json!({"max_tokens": 5}));
         assert!(budget("plenty").is_err() && budget("{").is_err());
     }

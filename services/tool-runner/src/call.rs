@@ -10,12 +10,12 @@ use instar_bus::message::{Call, Finished, WorkTool, work_turn};
 use instar_core::decide::Approval;
 use instar_core::id::{AgentId, CallId, SessionId, StepId, TurnId, WorkerId};
 use instar_core::machine::{By, tool_call as call_machine};
-use instar_core::rune::Actor;
-use instar_core::rune::payload::ResultStatus;
+use instar_core::rune::payload::{ResultStatus, SystemInvariantViolation};
+use instar_core::rune::{Actor, Draft};
 use instar_runtime::flow::{self, Outcome};
 use instar_runtime::{Act, ActError, INLINE_BYTES_MAX, Insisted, Ready, order};
 use instar_store::entity::{session, tool_call};
-use instar_store::{Answer, Change, Landed, StoreError};
+use instar_store::{Answer, Change, Commit, Landed, StoreError};
 use instar_tools::Kind;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -194,6 +194,11 @@ pub(crate) async fn record(
     }
     let landed = match answer {
         Ok(Answer::Moved(landed)) => landed,
+        Ok(Answer::Absent { .. }) => {
+            metrics::counter!("instar.tool_calls", "status" => "unknown_call").increment(1);
+            unknown(runner, call, outcome.status).await;
+            return Ok(());
+        }
         Ok(_) => {
             metrics::counter!("instar.tool_calls", "status" => "late").increment(1);
             tracing::info!(call = %CallId::from(call.id), "the call had its result already; this one is dropped");
@@ -235,6 +240,30 @@ pub(crate) async fn follow(
         wake_next(runner, call, turn.into()).await?;
     }
     Ok(())
+}
+
+/// Notes that something had a result that is no call: a hint told of one that nobody has recorded.
+async fn unknown(runner: &Runner, call: &tool_call::Model, status: ResultStatus) {
+    let (session_id, id) = (SessionId::from(call.session_id), CallId::from(call.id));
+    tracing::warn!(call = %id, "there is no such call; its result is dropped");
+    let noted = async {
+        let Some(session) = runner.hub.store().session(session_id).await? else { return anyhow::Ok(()) };
+        let Some(live) = flow::live_state(&session) else { return Ok(()) };
+        let mut commit = Commit::new(session_id, Actor::new(By::System, runner.id.to_string()));
+        commit.change(Change::entity(&session::TABLE, session_id).expecting("session", live));
+        let told = SystemInvariantViolation {
+            invariant_id: "INV-TOOL-CALL-BEFORE-RESULT".into(),
+            severity: "error".into(),
+            message: format!("a result came for a call that does not exist: {}", flow::status_token(status)),
+            context: json!({"call_id": id, "tool_name": call.name}),
+        };
+        commit.rune(Draft::new(session_id, &told)?);
+        runner.hub.commit(commit).await?;
+        Ok(())
+    };
+    if let Err(error) = noted.await {
+        tracing::debug!(call = %id, %error, "not noted");
+    }
 }
 
 /// Notes that a call got a second result, which was dropped.

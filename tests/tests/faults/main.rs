@@ -1,5 +1,6 @@
 //! Processes that are killed under load, and what must be true afterwards.
 
+mod broadcast;
 mod family;
 mod lively;
 mod plan;

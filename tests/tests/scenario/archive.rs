@@ -16,6 +16,15 @@ pub(crate) static PLAIN: Group = Group {
     scenarios: scenarios![is_read_as_before, says_what_is_damaged, takes_only_what_is_closed],
 };
 
+/// The same in a bucket that speaks S3.
+pub(crate) static BUCKET: Group = Group {
+    name: "bucket_archive",
+    config: "[archive]\nurl = \"s3://bucket/cold/logs\"\nendpoint = \"TOOL_URL\"\nregion = \"nowhere-1\"\n",
+    environment: &[("AWS_ACCESS_KEY_ID", "someone"), ("AWS_SECRET_ACCESS_KEY", "something")],
+    at_once: 4,
+    scenarios: scenarios![is_read_as_before, is_kept_in_a_bucket, takes_only_what_is_closed],
+};
+
 /// Whatever is closed is archived at once.
 pub(crate) static AGED: Group = Group {
     name: "aged_archive",
@@ -134,6 +143,23 @@ async fn says_what_is_damaged(world: World) -> Result<()> {
     ensure!(code != 0 && said.contains("cannot be read"), "{code}: {said}");
     // Put back, it is whole again.
     std::fs::write(&file, whole)?;
+    ensure!(world.run(&["verify", &session]).await?.0 == 0);
+    Ok(())
+}
+
+async fn is_kept_in_a_bucket(world: World) -> Result<()> {
+    let (session, _) = ended_session(&world).await?;
+    let path = format!("/v1/sessions/{session}");
+    world.act(&format!("{path}/archive"), json!({})).await?;
+    pruned(&world, &session).await?;
+    let (tool, folder) = (&world.fleet().tool, format!("cold/logs/{session}/"));
+    let kept: Vec<String> = tool.objects().into_iter().filter(|object| object.starts_with(&folder)).collect();
+    let segment = kept.iter().find(|object| object.ends_with(".seg")).with_context(|| format!("{kept:?}"))?;
+    ensure!(world.run(&["verify", &session]).await?.0 == 0);
+    ensure!(tool.spoil(segment, |bytes| bytes[100] ^= 1));
+    let lost = world.request("GET", &format!("{path}/runes"), None).await?.refuses(502, "put the object back");
+    ensure!(lost["code"] == "archive_damaged" && lost["first_lost"] == 1, "{lost}");
+    ensure!(tool.spoil(segment, |bytes| bytes[100] ^= 1));
     ensure!(world.run(&["verify", &session]).await?.0 == 0);
     Ok(())
 }

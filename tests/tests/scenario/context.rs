@@ -21,7 +21,7 @@ pub(crate) static PLAIN: Group = Group {
 };
 
 /// Requests of this scenario's agents, oldest first.
-fn requests(world: &World) -> Vec<Request> {
+pub(crate) fn requests(world: &World) -> Vec<Request> {
     let own = format!("[{}]", world.name);
     let mut requests = world.fleet().model.requests();
     requests.retain(|request| request.body["messages"][0]["content"].as_str().is_some_and(|s| s.contains(&own)));

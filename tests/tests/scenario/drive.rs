@@ -4,6 +4,7 @@ use crate::world::{World, text};
 use crate::{Group, scenarios};
 use anyhow::{Result, ensure};
 use instar_testkit::model::{Refusal, Reply};
+use sea_orm::ConnectionTrait;
 use serde_json::{Value, json};
 
 pub(crate) static PLAIN: Group = Group {
@@ -19,6 +20,15 @@ pub(crate) static PLAIN: Group = Group {
         that_was_stopped_stays_so_when_its_turn_fails_late,
         goes_on_until_nobody_prompts_it,
     ],
+};
+
+/// Alone: writes fail here.
+pub(crate) static BROKEN: Group = Group {
+    name: "broken_drive",
+    config: "",
+    environment: &[],
+    at_once: 1,
+    scenarios: scenarios![whose_start_cannot_be_written_is_as_it_was],
 };
 
 async fn drive(world: &World, agent: &str) -> Result<String> {
@@ -87,22 +97,59 @@ async fn that_does_not_run_is_stopped_already(world: World) -> Result<()> {
     Ok(())
 }
 
-/// The provider refuses what a stop had cancelled: the drive stays stopped, and no error is told of it.
+/// The provider refuses what a stop had cancelled, before the cancelling took effect: an error that would be fatal to
+/// a drive that runs. It stays stopped, and no error is told of it.
 async fn that_was_stopped_stays_so_when_its_turn_fails_late(world: World) -> Result<()> {
     let late = std::time::Duration::from_millis(1500);
-    world.script(move |_| {
-        Reply::text("so far so good").slow(late, late).broken_after(1, instar_testkit::model::Break::Cut)
-    });
+    world.script(move |_| Reply::refused(Refusal::Unauthorized).slow(late, late));
     let session = world.session().await?;
     let agent = world.agent(&session, json!({})).await?;
     let turn = world.begin(&agent, "go").await?;
     world.turn_is(&turn, "streaming").await?;
     world.act(&format!("/v1/agents/{agent}/stop"), json!({})).await?;
-    ensure!(world.ended(&turn).await?["status"] != "completed");
-    ensure!(drive(&world, &agent).await? == "stopped");
+    let ended = world.ended(&turn).await?;
+    ensure!(ended["status"] == "error", "it failed, and was not cancelled first: {ended}");
+    let shown = world.get(&format!("/v1/agents/{agent}")).await?;
+    ensure!(shown["drive"] == "stopped" && shown["last_error"].is_null(), "{shown}");
     let runes = world.runes(&session).await?;
     ensure!(!runes.iter().any(|rune| rune["kind"] == "agent.drive_errored"), "{runes:#?}");
-    world.saw("D17");
+    Ok(())
+}
+
+/// D11: what cannot be written has not happened, and whoever asked is told.
+async fn whose_start_cannot_be_written_is_as_it_was(world: World) -> Result<()> {
+    world.script(|_| Reply::text("Done."));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"name": "unwritable"})).await?;
+    let (path, before) = (format!("/v1/agents/{agent}"), world.runes(&session).await?.len());
+    let store = world.store().await?;
+    let (refuse, allow): (&[&str], &[&str]) = match store.db().get_database_backend() {
+        sea_orm::DbBackend::Postgres => (
+            &[
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'out of space'; END $$",
+                "CREATE TRIGGER refuse BEFORE UPDATE ON agents FOR EACH ROW WHEN (NEW.name = 'unwritable') \
+                 EXECUTE FUNCTION refuse()",
+            ],
+            &["DROP TRIGGER refuse ON agents", "DROP FUNCTION refuse()"],
+        ),
+        _ => (
+            &["CREATE TRIGGER refuse BEFORE UPDATE ON agents WHEN NEW.name = 'unwritable' \
+               BEGIN SELECT RAISE(ABORT, 'out of space'); END"],
+            &["DROP TRIGGER refuse"],
+        ),
+    };
+    for statement in refuse {
+        store.db().execute_unprepared(statement).await?;
+    }
+    let failed = world.answer("POST", &format!("{path}/start"), Some(json!({}))).await?;
+    ensure!(failed.status >= 500 && failed.body["detail"].is_string(), "{} {}", failed.status, failed.text);
+    ensure!(!failed.text.contains("out of space"), "what the database says is for the log: {}", failed.text);
+    let shown = world.get(&path).await?;
+    ensure!(shown["drive"] == "idle" && world.runes(&session).await?.len() == before, "{shown}");
+    for statement in allow {
+        store.db().execute_unprepared(statement).await?;
+    }
+    ensure!(world.act(&format!("{path}/start"), json!({})).await?["drive"] == "running");
     Ok(())
 }
 

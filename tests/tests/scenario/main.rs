@@ -7,6 +7,7 @@
 mod account;
 mod agent;
 mod archive;
+mod broadcast;
 mod budget;
 mod call;
 mod context;
@@ -79,7 +80,10 @@ const GROUPS: &[&Group] = &[
     &hop::BY_PLAN,
     &archive::PLAIN,
     &archive::AGED,
+    &archive::BUCKET,
     &drive::PLAIN,
+    &drive::BROKEN,
+    &broadcast::PLAIN,
     &account::PLAIN,
     &account::HASTY,
     &account::MORTAL,

@@ -129,6 +129,7 @@ async fn is_planned_by_its_agent_and_decided_by_people(world: World) -> Result<(
     world.act(&on("approve-impl"), json!({"revision": ready["revision"]})).await?;
     world.act(&on("request-changes"), json!({"feedback": "wait"})).await?;
     hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    shows_what_was_offered(&world, &agent).await?;
     let (code, said) = world.run(&["hop", "show", &text(&hop, "id")?, "-o", "json"]).await?;
     ensure!(code == 0 && said.contains("HOP_IMPL_PROPOSED"), "{code} {said}");
     let (code, said) = world.run(&["mission", "list", "--awaits", "person"]).await?;
@@ -139,6 +140,26 @@ async fn is_planned_by_its_agent_and_decided_by_people(world: World) -> Result<(
     ensure!(code == 0 && said.contains("CANCELLED"), "{code} {said}");
     let (code, said) = world.run(&["replay", &session]).await?;
     ensure!(code == 0 && said.contains("mission") && said.contains("0 differences"), "{code} {said}");
+    Ok(())
+}
+
+/// A tool of missions is offered only when it is wanted, and what is shown later is what was offered then.
+async fn shows_what_was_offered(world: &World, agent: &str) -> Result<()> {
+    let page = world.get(&format!("/v1/turns?agent={agent}&limit=100")).await?;
+    let turns = page["data"].as_array().context("turns")?;
+    let mut offers = std::collections::BTreeSet::new();
+    for turn in turns.iter().filter(|turn| turn["ended_at"].is_string()) {
+        for number in 1..=turn["iterations"].as_u64().context("iterations")? {
+            let path = format!("/v1/turns/{}/context?iteration={number}", text(turn, "id")?);
+            let context = world.get(&path).await?;
+            ensure!(context["exact"] == true, "{context:#}");
+            let names = context["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str());
+            let names: Vec<&str> = names.collect();
+            ensure!(names.len() < TOOLS.len(), "all of them at once: {names:?}");
+            offers.insert(names.join(" "));
+        }
+    }
+    ensure!(offers.len() > 1, "always the same: {offers:?}");
     Ok(())
 }
 

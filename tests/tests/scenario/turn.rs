@@ -63,8 +63,6 @@ async fn answers_with_and_without_a_tool(world: World) -> Result<()> {
     ensure!(turn["status"] == "completed" && turn["output"] == "Done.", "{turn}");
     // Turns that come and go leave their session as it is; the primary runes are the turn's.
     ensure!(world.get(&format!("/v1/sessions/{session}")).await?["status"] == "active");
-    world.saw("S4");
-    world.saw("S5");
     Ok(())
 }
 
@@ -169,7 +167,6 @@ async fn queues_a_message_behind_it(world: World) -> Result<()> {
     let sent = world.send(&agent, "and then").await?;
     ensure!(sent["turn_id"].is_null(), "{sent}");
     ensure!(world.get(&format!("/v1/turns/{turn}")).await?["status"] == "streaming", "it goes on as it was");
-    world.saw("T15");
     ensure!(world.ended(&turn).await?["status"] == "completed");
     next_answers(&world, &agent, "and then").await
 }

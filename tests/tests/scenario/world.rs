@@ -94,6 +94,13 @@ impl World {
     }
 
     pub(crate) async fn request(&self, method: &str, path: &str, body: Option<Value>) -> Result<Got> {
+        let got = self.answer(method, path, body).await?;
+        ensure!(got.status != 500, "our fault: {path}: {}\n{}", got.text, self.log_tails());
+        Ok(got)
+    }
+
+    /// The same where the fault may be ours.
+    pub(crate) async fn answer(&self, method: &str, path: &str, body: Option<Value>) -> Result<Got> {
         let method = reqwest::Method::from_bytes(method.as_bytes())?;
         let url = format!("http://127.0.0.1:{}{path}", self.shared.fleet.port());
         let mut request = self.shared.http.request(method, url).bearer_auth(self.shared.fleet.key());
@@ -102,7 +109,6 @@ impl World {
         }
         let answer = request.send().await?;
         let (status, text) = (answer.status().as_u16(), answer.text().await?);
-        ensure!(status != 500, "our fault: {path}: {text}\n{}", self.log_tails());
         Ok(Got { status, body: serde_json::from_str(&text).unwrap_or_default(), text })
     }
 
@@ -282,6 +288,7 @@ impl World {
             ensure!(wrong.is_empty(), "session {:?}: {wrong:#?}", session.name);
         }
         let mut rows = crate::coverage::rows(&store).await?;
+        rows.extend(crate::coverage::implied(&store).await?);
         rows.extend(self.shared.seen.lock().unwrap().iter().cloned());
         Ok(rows)
     }

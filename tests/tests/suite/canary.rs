@@ -16,7 +16,7 @@ use std::time::Duration;
 const WITHIN: Duration = Duration::from_secs(60);
 
 /// What is planted: where, and what.
-const CANARIES: [(&str, &str); 13] = [
+const CANARIES: [(&str, &str); 16] = [
     ("password of an account", "cnry+Account/pass&0001"),
     ("token of an account", "cnry-Account-token-0002"),
     ("account of the configuration", "cnry-Config-pass-0003"),
@@ -30,6 +30,9 @@ const CANARIES: [(&str, &str); 13] = [
     ("header of traces", "cnry-Trace-header-0011"),
     ("secret in a file", "cnry-File-secret-0012"),
     ("account that was refused", "cnry-Refused-pass-0013"),
+    ("header of an MCP server", "cnry-Mcp-header-0014"),
+    ("secret of an MCP server", "cnry-Mcp-secret-0015"),
+    ("variable of an MCP server", "cnry-Mcp-env-0016"),
 ];
 const VAULT_KEY: &str = "c0ffee0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d";
 
@@ -97,6 +100,17 @@ parameters = { type = "object", properties = {} }
 command = ["/bin/sh", "-c", "echo $ACCESS_TOKEN; echo told $PASS >&2; env; sleep 1.2; echo $PASS | od -c; exit 3"]
 env = ["ACCESS_TOKEN"]
 environment = { PASS = "secret://account/password" }
+[[mcp_servers]]
+name = "parrot"
+transport = "http"
+url = "TOOL_URL/echo/parrot?k=secret://mcp"
+headers = { authorization = "Bearer cnry-Mcp-header-0014", x-more = "secret://mcp" }
+[[mcp_servers]]
+name = "chatty"
+transport = "stdio"
+command = ["/bin/sh", "-c", "echo $TOKEN; echo told $TOKEN $MCP_TOKEN >&2; env >&2; env; exit 3"]
+env = ["MCP_TOKEN"]
+environment = { TOKEN = "secret://mcp" }
 "#;
 
 fn environment(collector: &Collector) -> Vec<(&'static str, String)> {
@@ -106,6 +120,8 @@ fn environment(collector: &Collector) -> Vec<(&'static str, String)> {
         ("MODEL_KEY", planted(3).into()),
         ("ACCESS_TOKEN", planted(6).into()),
         ("INSTAR_SECRET_BILLING", planted(7).into()),
+        ("INSTAR_SECRET_MCP", planted(14).into()),
+        ("MCP_TOKEN", planted(15).into()),
         ("OTEL_EXPORTER_OTLP_HEADERS", format!("authorization=Bearer {}", planted(10))),
         ("OTEL_BSP_SCHEDULE_DELAY", "50".into()),
         ("INSTAR__TELEMETRY__LOG_FILTER", "debug".into()),
@@ -247,7 +263,14 @@ impl House {
             self.agent(&session, json!({"tools": ["login"], "account": "config-1", "approval_mode": "auto"})).await?;
         ensure!(self.turn(&asked, "login").await?["status"] == "completed", "it is denied");
         ensure!(self.turn(&other, "unauthorized").await?["status"] == "error");
-        for path in ["/v1/accounts", "/v1/accounts/api-1", "/v1/tools", "/v1/models", "/v1/tool-calls?limit=200"] {
+        for path in [
+            "/v1/accounts",
+            "/v1/accounts/api-1",
+            "/v1/tools",
+            "/v1/mcp-servers",
+            "/v1/models",
+            "/v1/tool-calls?limit=200",
+        ] {
             self.ask("GET", path, None).await?;
         }
         for path in
@@ -282,8 +305,14 @@ impl House {
         Ok(())
     }
 
-    /// The command line, with the configuration and all variables of the services.
     async fn run(&self, arguments: &[&str], config: bool) -> Result<()> {
+        let (ended, said) = self.tell(arguments, config).await?;
+        ensure!(ended, "{arguments:?}: {said}");
+        Ok(())
+    }
+
+    /// The command line, with the configuration and all variables of the services: whether it ended well.
+    async fn tell(&self, arguments: &[&str], config: bool) -> Result<(bool, String)> {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_instar-armed"));
         command.env_clear().current_dir(self.fleet.folder.path()).envs(environment(&self.collector));
         command.env("FLEET_KEY", self.fleet.key()).env("PATH", std::env::var_os("PATH").unwrap_or_default());
@@ -293,9 +322,9 @@ impl House {
         }
         let output = command.args(arguments).output().await?;
         let said = [output.stdout, output.stderr].concat();
-        self.hear(format!("instar {}", arguments.join(" ")), String::from_utf8_lossy(&said));
-        ensure!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&said));
-        Ok(())
+        let said = String::from_utf8_lossy(&said).into_owned();
+        self.hear(format!("instar {}", arguments.join(" ")), said.clone());
+        Ok((output.status.success(), said))
     }
 
     async fn look_around(&mut self, session: &str) -> Result<()> {
@@ -310,7 +339,9 @@ impl House {
         ] {
             self.run(arguments, false).await?;
         }
-        self.run(&["doctor", "--config", "instar.toml", "-o", "json"], true).await?;
+        // Two servers are not well, and it says so; what they said stays with it.
+        let (_, said) = self.tell(&["doctor", "--config", "instar.toml", "-o", "json"], true).await?;
+        ensure!(said.contains("parrot") && said.contains("chatty"), "{said}");
         self.post(&format!("/v1/sessions/{session}/archive"), json!({})).await?;
         self.run(&["verify", session], false).await?;
         let mut after = 0;
@@ -435,7 +466,7 @@ async fn no_secret_is_told_to_anybody(distributed: bool) -> Result<()> {
     // They were really used, or it would be easy to keep them.
     let echoed = house.fleet.tool.echoed();
     let sent = format!("{echoed:?}");
-    for at in [0, 2, 5] {
+    for at in [0, 2, 5, 13, 14] {
         ensure!(sent.contains(planted(at)), "{} was not sent", CANARIES[at].0);
     }
     let keyed = house.fleet.model.requests();

@@ -144,17 +144,49 @@ async fn a_summary_that_is_no_shorter_is_not_kept(stage: Stage) -> Result<()> {
     let script =
         Script::function(|request| match request.messages()[0]["content"].to_string().contains("keep the memory") {
             true => Reply::text("blah ".repeat(2_000)),
+            false if request.user_text() == "echo" && rounds(request) < 3 => {
+                Reply::call("echo", json!({"text": rounds(request).to_string()}))
+            }
             false => Reply::text("Counted."),
         });
     let troupe = Troupe::start(&stage, script, config).await?;
-    let (session, agent) = agent(&troupe, json!({"system_prompt": "You count."})).await?;
+    let (session, agent) = agent(&troupe, json!({"system_prompt": "You count.", "tools": ["echo"]})).await?;
     for n in 0..3 {
         ask(&troupe, agent, &format!("number {n} {}", "x".repeat(1_400))).await?;
     }
     let last = troupe.model.requests().pop().context("a request")?;
     let said = last.body["messages"].to_string();
     ensure!(said.contains("number 2") && !said.contains("number 0") && !said.contains("blah"), "{said}");
+    // What it cost is booked all the same.
+    let told = instar_tests::audit::runes(&stage.store, session).await?;
+    assert_eq!(told.iter().filter(|rune| rune.kind == "turn.usage").count(), 1);
+    let used: i64 = usage(&stage, agent).await?;
+    assert_eq!(used, 15 * i64::try_from(troupe.model.requests().len())?);
+    // Nor is it asked for again: not in the rounds of one turn, not in later turns, not by who reads the rows anew.
+    for known in [true, false] {
+        if !known {
+            touch(&troupe, session, agent).await?;
+        }
+        let request = ask(&troupe, agent, "echo").await?;
+        assert_eq!(rounds(&request), 3);
+    }
+    let asked = |request: &Request| request.messages()[0]["content"].to_string().contains("keep the memory");
+    assert_eq!(troupe.model.requests().iter().filter(|request| asked(request)).count(), 1);
     troupe.audit(session).await
+}
+
+/// Results since the last prompt.
+fn rounds(request: &Request) -> usize {
+    let messages = request.messages();
+    let last = messages.iter().rposition(|message| message["role"] == "user").unwrap_or(0);
+    messages[last..].iter().filter(|message| message["role"] == "tool").count()
+}
+
+/// Tokens that the agent has used in turns that are over.
+async fn usage(stage: &Stage, agent: AgentId) -> Result<i64> {
+    let row = stage.store.agent(agent).await?.context("the agent")?;
+    let n = |field: &str| row.usage[field].as_i64().unwrap_or(0);
+    Ok(n("input_tokens") + n("output_tokens"))
 }
 
 async fn a_turn_notes_what_it_sent_in_a_few_bytes(stage: Stage) -> Result<()> {

@@ -108,6 +108,7 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
             waiting: &waiting,
             ends: None,
             pause: chrono::Duration::seconds(2),
+            calls_max: 10,
         },
         &spoken("It said hi."),
     )?;
@@ -163,6 +164,7 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
             waiting: &[],
             ends: None,
             pause: chrono::Duration::seconds(2),
+            calls_max: 10,
         },
         &spoken("bye"),
     )?;
@@ -176,6 +178,7 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
             waiting: &rows.waiting().await?,
             ends: None,
             pause: chrono::Duration::seconds(2),
+            calls_max: 10,
         },
         &spoken("bye"),
     )?;

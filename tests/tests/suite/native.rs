@@ -5,9 +5,10 @@ use instar_core::id::{AgentId, SessionId};
 use instar_runtime::config::Config;
 use instar_runtime::flow::Mode;
 use instar_testkit::model::{Reply, Request, Script};
+use instar_testkit::wait;
 use instar_tests::stage::Stage;
-use instar_tests::troupe::Troupe;
-use instar_tests::{cast, on_both};
+use instar_tests::troupe::{Troupe, WITHIN};
+use instar_tests::{audit, cast, on_both};
 use serde_json::{Value, json};
 
 /// Follows the user: `search_messages fox 2` is a call, `think …` is thought and repeated.
@@ -29,6 +30,38 @@ fn seeker() -> Script {
             _ => Reply::text(format!("You said {text}")),
         }
     })
+}
+
+/// Whoever can sign a hint can tell of a call that nobody recorded: a look may come of it, and no more.
+async fn the_result_of_what_is_no_call_is_dropped_and_noted(stage: Stage) -> Result<()> {
+    let troupe = Troupe::start(&stage, seeker(), Config::default()).await?;
+    let (session, agent) = agent(&troupe, None).await?;
+    let turn = troupe.send(agent, "hello", Mode::Queue).await?.context("a turn")?;
+    troupe.ended(turn).await?;
+    let before = audit::runes(&stage.store, session).await?.len();
+    let call: instar_core::id::CallId = cast::fresh();
+    let row = instar_bus::message::Call {
+        agent_id: agent.to_string(),
+        name: "echo".into(),
+        arguments: json!({"text": "nobody asked"}).to_string(),
+        digest: String::new(),
+        effect: "read_only".into(),
+    };
+    let forged = instar_runtime::Startable { session, turn: Some(turn), call, owner: None, row: Some(row) };
+    troupe.context.hub.wake_call(forged, false, None);
+    let told = wait::until_ok(WITHIN, || async {
+        let mut runes = audit::runes(&stage.store, session).await?;
+        let told = runes.split_off(before);
+        ensure!(!told.is_empty(), "nothing was noted");
+        Ok(told)
+    })
+    .await?;
+    let [told] = told.as_slice() else { anyhow::bail!("{told:?}") };
+    ensure!(told.kind == "system.invariant_violation", "{told:?}");
+    let said = told.payload.get();
+    ensure!(said.contains("INV-TOOL-CALL-BEFORE-RESULT") && said.contains(&call.to_string()), "{said}");
+    ensure!(stage.store.call(call).await?.is_none() && !said.contains("nobody asked"), "{said}");
+    Ok(())
 }
 
 async fn agent(troupe: &Troupe, session: Option<SessionId>) -> Result<(SessionId, AgentId)> {
@@ -121,6 +154,7 @@ async fn a_long_match_is_cut_around_its_hit(stage: Stage) -> Result<()> {
 }
 
 on_both! {
+    the_result_of_what_is_no_call_is_dropped_and_noted;
     an_agent_finds_what_it_was_told_and_said_and_nobody_elses;
     thoughts_are_kept_and_found_though_nothing_was_said;
     an_empty_or_boundless_search_is_refused_in_words;

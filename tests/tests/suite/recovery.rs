@@ -99,14 +99,21 @@ impl Claimed {
     /// Everything that a worker can still want to write about a turn it thinks it has.
     fn late_writes(&self) -> Result<Vec<(&'static str, Commit)>> {
         let Claimed { worker, turn, agent } = self;
-        let ending =
-            || Ending { turn, agent, worker: *worker, waiting: &[], ends: None, pause: chrono::Duration::seconds(2) };
+        let ending = || Ending {
+            turn,
+            agent,
+            worker: *worker,
+            waiting: &[],
+            ends: None,
+            pause: chrono::Duration::seconds(2),
+            calls_max: 10,
+        };
         let soon = chrono::Utc::now() + chrono::Duration::seconds(1);
         Ok(vec![
             ("checkpoint", flow::checkpoint(turn, *worker, "late", 0)?),
             ("calls", flow::calls(turn, *worker, &spoken("late"), vec![asked("echo", json!({"text": "late"}))])?),
-            ("hand_back", flow::hand_back(turn, *worker, "late", 0)?),
-            ("park", flow::park(turn, *worker, soon, "rate_limited", "late")?),
+            ("hand_back", flow::hand_back(turn, *worker, &spoken("late"), 0)?),
+            ("park", flow::park(turn, *worker, soon, "rate_limited", "late", &spoken("late"))?),
             ("complete", flow::complete(ending(), &spoken("late"))?.0),
             ("interrupt", flow::interrupt(ending(), "interrupt", "late", &spoken("late"))?.0),
             ("fail", flow::fail(ending(), "stream_error", "late", "late", &spoken("late"), Fatal::Drive)?.0),

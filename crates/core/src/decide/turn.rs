@@ -5,6 +5,8 @@ use crate::machine::turn::Event;
 
 /// Provider calls one turn may make before it ends without an error.
 pub const PROVIDER_CALLS_MAX: u32 = 10;
+/// More than this nobody may allow a turn.
+pub const PROVIDER_CALLS_LIMIT: u32 = 1_000;
 /// Workers one turn may lose before it counts as the one that kills them.
 pub const TURN_ATTEMPTS_MAX: u32 = 5;
 

@@ -61,7 +61,7 @@ super::machine! {
     ignores {}
     refuses {}
     rules {
-        "C19" "the transition writer answers that there is no such call; the runner records system.invariant_violation on the session";
+        "C19" "the transition writer answers that there is no such call; the runner drops the result and records system.invariant_violation on the session";
         "C20" "the five result states are declared terminal";
     }
 }

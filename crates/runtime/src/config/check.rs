@@ -2,6 +2,7 @@
 
 use super::problem::Found;
 use super::{Config, Environment, Problem, Role, Secret, is_word};
+use instar_core::decide::PROVIDER_CALLS_LIMIT;
 use instar_store::RELEASES;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -96,6 +97,7 @@ fn agents(config: &Config, found: &mut Found) {
 
 fn limits(config: &Config, role: Role, found: &mut Found) {
     found.range("worker.concurrency", config.worker.concurrency, 1, CONCURRENCY_MAX);
+    found.range("worker.provider_calls_max", config.worker.provider_calls_max, 1, PROVIDER_CALLS_LIMIT);
     found.range("runner.concurrency", config.runner.concurrency, 1, CONCURRENCY_MAX);
     found.range("runner.settle_ms", config.runner.settle_ms, 0, HOUR_MS);
     found.range("scheduler.watchdog_ms", config.scheduler.watchdog_ms, 100, HOUR_MS);

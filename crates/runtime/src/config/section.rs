@@ -1,6 +1,7 @@
 //! One struct per concern. A duration is in milliseconds (`…_ms`), a size in bytes (`…_bytes…`).
 
 use super::Secret;
+use instar_core::decide::PROVIDER_CALLS_MAX;
 use serde::{Deserialize, Deserializer};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -99,6 +100,8 @@ pub struct WorkerConfig {
     /// How often the same call, with the same arguments, is made in a row. Then the model is told, and a turn that
     /// goes on all the same ends. Default 5; 0: any number.
     pub repeated_calls_max: u32,
+    /// Provider calls of one turn, unless its agent says otherwise; it then ends with what it has. Default 10.
+    pub provider_calls_max: u32,
 }
 
 /// `[runner]`
@@ -144,13 +147,15 @@ pub struct AgentsConfig {
     pub children_max: u32,
     /// Generations below an agent that a person made. Default 3.
     pub depth_max: u32,
+    /// Agents of one session that have not ended. Default 0: any number.
+    pub session_max: u32,
     /// The model of a child by its role, where the call names none. Default: none, the parent's.
     pub models: std::collections::BTreeMap<String, String>,
 }
 
 impl Default for AgentsConfig {
     fn default() -> Self {
-        Self { children_at_work_max: 10, children_max: 20, depth_max: 3, models: Default::default() }
+        Self { children_at_work_max: 10, children_max: 20, depth_max: 3, session_max: 0, models: Default::default() }
     }
 }
 
@@ -319,6 +324,7 @@ impl Default for WorkerConfig {
             fold_ms: 20,
             history_messages_max: 40,
             repeated_calls_max: 5,
+            provider_calls_max: PROVIDER_CALLS_MAX,
         }
     }
 }

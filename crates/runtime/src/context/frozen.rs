@@ -27,6 +27,22 @@ pub struct Frozen {
     /// What slots stood for, where there are any: from which call on, and what.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slots: Vec<(u64, Facts)>,
+    /// Names of the tools offered, where those were not all of the agent's: from which call on, and which; none: all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub offered: Vec<(u64, Option<Vec<String>>)>,
+    /// A summary was tried in this turn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Tried>,
+}
+
+/// One try per attempt at the turn: only who cannot know what came of it tries again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Which attempt at the turn.
+    pub attempt: i64,
+    /// How many tokens it was to stand for, if what came was no shorter: later turns know better than to try again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_vain: Option<u64>,
 }
 
 /// What one provider call is remembered by.
@@ -39,6 +55,8 @@ pub struct Sent<'a> {
     pub fit: Fit,
     /// Set if earlier messages were beyond it.
     pub window: Option<u64>,
+    /// Names of the tools offered, if those were not all of the agent's.
+    pub offered: Option<Vec<String>>,
 }
 
 impl Frozen {
@@ -55,6 +73,10 @@ impl Frozen {
         self.sent.truncate(at);
         self.tokens.retain(|(from, _)| *from < sent.number);
         self.slots.retain(|(from, _)| *from < sent.number);
+        self.offered.retain(|(from, _)| *from < sent.number);
+        if self.offered(sent.number) != sent.offered.as_deref() {
+            self.offered.push((sent.number, sent.offered));
+        }
         let same = sent.tools.as_deref() == self.tools(sent.number);
         let mut entry = sent.words;
         if !same {
@@ -77,7 +99,7 @@ impl Frozen {
         let Ok(Value::Object(own)) = serde_json::to_value(self) else { return };
         match &mut turn.input {
             Value::Object(fields) => {
-                for gone in ["sent", "epoch", "window", "tokens", "slots"] {
+                for gone in ["sent", "epoch", "window", "tokens", "slots", "offered", "summary"] {
                     fields.remove(gone);
                 }
                 fields.extend(own);
@@ -101,6 +123,11 @@ impl Frozen {
     /// The budget it had to fit, if it did not fit by itself.
     pub fn budget(&self, number: u64) -> Option<u64> {
         self.tokens.iter().rfind(|(from, _)| *from <= number).map(|(_, tokens)| *tokens)
+    }
+
+    /// Which of the agent's tools were offered in a call; `None`: all of them.
+    pub fn offered(&self, number: u64) -> Option<&[String]> {
+        self.offered.iter().rfind(|(from, _)| *from <= number).and_then(|(_, names)| names.as_deref())
     }
 
     pub fn facts(&self, number: u64) -> Option<&Facts> {

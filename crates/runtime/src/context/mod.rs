@@ -9,11 +9,11 @@ mod frozen;
 mod slot;
 mod window;
 
-pub use frozen::{Frozen, Sent};
+pub use frozen::{Frozen, Sent, Tried};
 pub use slot::{Facts, Needs};
 pub use window::{SUMMARY, epoch, forget, is_prompt, latest_loop, summary, window};
 
-use crate::flow::NUDGE;
+use crate::flow::{NUDGE, message_of, standing};
 use crate::plan::Work;
 use instar_core::context::{Budget, Composed, Digest, Input, SnapshotKey, compose as compose_input, digest_of};
 use instar_store::entity::{agent, message, tool_call, turn};
@@ -76,13 +76,16 @@ pub fn compose<'a>(rows: Rows<'a>, setting: &'a Setting<'a>) -> Composed<'a> {
     let earlier = if has_tools(agent) && !apart { earlier } else { &[] };
     let earlier = &earlier[earlier.partition_point(|call| call.turn_id < covered)..];
     let epoch = epoch(turn, messages);
+    // One that the agent was sent itself is there already.
+    let got = standing(turn).map(|broadcast| message_of(broadcast.uuid(), agent.id).uuid());
+    let repeats = got.is_some_and(|id| history.iter().any(|m| m.id == id));
     compose_input(Input {
         system: template(agent),
         slots: setting.facts.slots(agent),
         history: entry::of_turns(&history, earlier),
         turn: entry::of_turn(&own, calls, answers),
         epoch,
-        broadcast: setting.facts.prompt.as_deref(),
+        broadcast: setting.facts.prompt.as_deref().filter(|_| !repeats),
         nudge: turn.cause == NUDGE,
         snapshot: setting.snapshot,
         budget: setting.budget,

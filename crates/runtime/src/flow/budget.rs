@@ -8,6 +8,7 @@ use chrono::{DateTime, Duration, Utc};
 use instar_core::budget::{Kind, Limits, Reservation, Spent};
 use instar_core::decide::OnBudget;
 use instar_core::id::{AgentId, Entity, SessionId, TurnId};
+use instar_core::rune::payload::Usage;
 use instar_store::entity::{agent, budget, session, turn};
 use instar_store::{Change, Commit};
 use serde_json::{Value, json};
@@ -125,6 +126,23 @@ pub fn limit(
     after
 }
 
+/// The cap of a limit that was taken away: its row stays, since turns under way may have set something aside of it.
+const NO_CAP: i64 = i64::MAX / 4;
+
+/// Whether a limit limits anything.
+pub fn is_limit(row: &budget::Model) -> bool {
+    row.cap < NO_CAP
+}
+
+/// Takes limits away; what was used stays so, should they come back.
+pub fn lift(commit: &mut Commit, kinds: &[Kind], rows: &mut [budget::Model]) {
+    for row in rows.iter_mut().filter(|row| kinds.iter().any(|kind| kind.token() == row.kind)) {
+        (row.cap, row.since) = (NO_CAP, None);
+        let change = Change::new(&budget::TABLE, row.id).set(budget::Column::Cap, NO_CAP);
+        commit.change(change.set(budget::Column::Since, None::<DateTime<Utc>>));
+    }
+}
+
 /// Sets an estimate aside. The commit does not land where nothing is left.
 pub fn reserve(commit: &mut Commit, turn: &turn::Model, made: &Reservation) {
     for line in made.lines.iter().filter(|line| matches!(line.kind, Kind::Tokens | Kind::Cost)) {
@@ -148,11 +166,41 @@ pub fn settle(commit: &mut Commit, turn: &turn::Model, spent: Spent) {
 }
 
 /// Books what was used beside a call that is still under way.
-pub fn book(commit: &mut Commit, turn: &turn::Model, spent: Spent) {
+pub(super) fn book(commit: &mut Commit, turn: &turn::Model, spent: Spent) {
     let Some(made) = reserved(turn) else { return };
     for (line, used) in made.settled(spent).filter(|(_, used)| *used != 0) {
         commit.change(Change::new(&budget::TABLE, line.id).drawing(used, 0, 0));
     }
+}
+
+/// Sets aside what a summary may come to, beside what is set aside for the call itself; `None` where nothing is
+/// limited. The commit does not land where nothing is left.
+pub(super) fn with_summary(commit: &mut Commit, turn: &turn::Model, most: Usage) -> Option<Reservation> {
+    let made = reserved(turn)?;
+    let more = made.with_summary(most);
+    for (before, line) in made.lines.iter().zip(&more.lines).filter(|(before, line)| line.n > before.n) {
+        commit.change(Change::new(&budget::TABLE, line.id).drawing(0, line.n - before.n, 1));
+    }
+    let row = Change::entity(&turn::TABLE, TurnId::from(turn.id));
+    commit.change(row.set(turn::Column::Reserved, json!(more)));
+    Some(more)
+}
+
+/// Books what a summary came to; nothing is set aside for it any more.
+pub(super) fn settle_summary(commit: &mut Commit, turn: &turn::Model, spent: Spent) -> Option<Reservation> {
+    let made = reserved(turn)?;
+    for (line, used) in made.settled(spent).filter(|(line, used)| *used != 0 || line.summary != 0) {
+        commit.change(Change::new(&budget::TABLE, line.id).drawing(used, -line.summary, 0));
+    }
+    let left = made.without_summary();
+    let row = Change::entity(&turn::TABLE, TurnId::from(turn.id));
+    commit.change(row.set(turn::Column::Reserved, json!(left)));
+    Some(left)
+}
+
+/// What a turn's call has used whose end nobody heard, going by what was set aside for it.
+pub fn unheard(turn: &turn::Model) -> Spent {
+    reserved(turn).map_or_else(Spent::default, |made| made.unheard())
 }
 
 /// What a turn has set aside.

@@ -6,7 +6,7 @@ use super::nudge::{count, is_autonomous, is_synthetic, nudge_later};
 use super::turn::{Spoken, begin, ids, said, timer, used};
 use super::{FlowError, booked, settle, step};
 use chrono::Duration;
-use instar_core::decide::PROVIDER_CALLS_MAX;
+use instar_core::decide::PROVIDER_CALLS_LIMIT;
 use instar_core::id::{MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, agent_drive, agent_lifecycle, turn as turn_machine};
 use instar_core::rune::Draft;
@@ -21,6 +21,14 @@ use uuid::Uuid;
 
 /// A timer that ends what an agent made, after the agent itself.
 pub const ORPHANS_TIMER: &str = "orphans";
+/// Where an agent's configuration says how many provider calls a turn may have.
+pub const CALLS_MAX: &str = "provider_calls_max";
+
+/// Provider calls that a turn of this agent may have; `usual`: where it says nothing of it.
+pub fn provider_calls_max(agent: &agent::Model, usual: u32) -> u32 {
+    let own = agent.config[CALLS_MAX].as_u64().and_then(|n| u32::try_from(n).ok());
+    own.filter(|n| (1..=PROVIDER_CALLS_LIMIT).contains(n)).unwrap_or(usual)
+}
 
 /// What an end is worked out from. `agent` as read before `waiting`: its version says whether a
 /// message came in between.
@@ -35,6 +43,8 @@ pub struct Ending<'a> {
     pub ends: Option<&'static str>,
     /// How long an autonomous agent rests before it goes on by itself.
     pub pause: Duration,
+    /// Provider calls that the turn may have.
+    pub calls_max: u32,
 }
 
 impl Ending<'_> {
@@ -162,7 +172,7 @@ pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<T
 /// Every call has its result and no provider call may follow, or a tool has ended the turn.
 pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>), FlowError> {
     let turn = ending.turn;
-    let used_up = turn.iterations >= i64::from(PROVIDER_CALLS_MAX);
+    let used_up = turn.iterations >= i64::from(ending.calls_max);
     let (_, turn_id) = ids(turn);
     if turn.open_calls > 0 {
         return Err(FlowError::Open(turn.open_calls));

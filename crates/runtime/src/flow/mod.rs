@@ -20,23 +20,27 @@ mod wait;
 pub use birth::{BIRTH_TIMER, Born, Loaded, NewAgent, NewSession, join, live_state, open, open_state, ready};
 pub use broadcast::{BROADCAST_TIMER, broadcast, broadcast_more, may_broadcast, message_of, recipients_max, skips};
 pub use budget::{
-    CLOCK_TIMER, PAYERS, book, booked, limit, on_budget, payers, reserve, reserved, session_scope, settle, spent,
+    CLOCK_TIMER, PAYERS, booked, is_limit, lift, limit, on_budget, payers, reserve, reserved, session_scope, settle,
+    spent, unheard,
 };
+use budget::{book, settle_summary, with_summary};
 pub use call::{
     CALL_ATTEMPTS_MAX, Outcome, event, kills_runners, lost, progress, result, result_json, runs_again, start,
     state_after, status_token,
 };
 pub use child::{AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, bear_child, fail_child, finish_child, tell};
-pub use end::{Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, interrupt};
+pub use end::{
+    CALLS_MAX, Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, interrupt, provider_calls_max,
+};
 pub use message::{Accepted, Mode, message, steer, take_waiting};
 pub(crate) use message::{Why, queue_for};
-pub use nudge::{NUDGE, NUDGE_TIMER, is_autonomous, is_synthetic, nudge, nudge_later, standing};
+pub use nudge::{NUDGE, NUDGE_TIMER, heed_later_prompt, is_autonomous, is_synthetic, nudge, nudge_later, standing};
 pub use plan::{
     Critique, DISMISS_TIMER, Engaged, Hand, MADE_FOR, NewPlan, NewTask, PLAN_CAUSE, PLAN_TIMER, TASK_CAUSE,
     ask_for_critique, ask_for_plan, ask_for_report, assign, bear_plan, draft, follow_up, set_goal,
 };
 pub(crate) use plan::{attend_birth, plan_row};
-pub use summary::{summarise, summary_row};
+pub use summary::{begin_summary, end_summary, summary_row};
 pub(crate) use turn::timer;
 pub use turn::{
     APPROVAL_TIMER, Asked, Loss, RESUME_TIMER, Spoken, Verdict, call_row, calls, cause_with, checkpoint, claim,

@@ -6,7 +6,7 @@ use super::turn::timer;
 use super::{FlowError, step};
 use chrono::{DateTime, Utc};
 use instar_core::decide::NUDGES_MAX;
-use instar_core::id::{AgentId, BroadcastId, SessionId, TurnId};
+use instar_core::id::{AgentId, BroadcastId, MessageId, SessionId, TurnId};
 use instar_core::machine::{By, agent_drive};
 use instar_core::rune::payload::{AgentDriveIdled, AgentNudged};
 use instar_core::rune::{Actor, Draft};
@@ -19,6 +19,8 @@ use uuid::Uuid;
 pub const NUDGE_TIMER: &str = "nudge";
 /// Why a turn that nobody asked for is there.
 pub const NUDGE: &str = "nudge";
+/// Where a turn's `input` names the broadcast that it goes on with.
+const BROADCAST: &str = "broadcast_id";
 
 pub fn is_autonomous(agent: &agent::Model) -> bool {
     agent.config["loop"] == "autonomous"
@@ -26,8 +28,19 @@ pub fn is_autonomous(agent: &agent::Model) -> bool {
 
 /// The broadcast that a turn goes on with which nobody asked for.
 pub fn standing(turn: &turn::Model) -> Option<BroadcastId> {
-    let named = turn.input["broadcast_id"].as_str().filter(|_| turn.cause == NUDGE);
+    let named = turn.input[BROADCAST].as_str().filter(|_| turn.cause == NUDGE);
     named.and_then(|id| id.parse().ok())
+}
+
+/// A prompt that came after the broadcast which the turn was to go on with is what it goes on with instead. In the
+/// order of time, as ids are; the message by which the agent got the broadcast itself has the time of that.
+pub fn heed_later_prompt(turn: &mut turn::Model, prompt: MessageId) {
+    let time = |id: Uuid| id.as_u64_pair().0;
+    if standing(turn).is_some_and(|broadcast| time(broadcast.uuid()) < time(prompt.uuid()))
+        && let Some(input) = turn.input.as_object_mut()
+    {
+        input.remove(BROADCAST);
+    }
 }
 
 /// Whether the turn's prompt is made up: nobody said anything, and no standing broadcast is its task.
@@ -65,7 +78,7 @@ pub fn nudge(
             .version(agent.version)
             .set(agent::Column::Owner, agent.owner),
     );
-    let input = standing.map_or(json!({}), |id| json!({"broadcast_id": BroadcastId::from(id)}));
+    let input = standing.map_or(json!({}), |id| json!({BROADCAST: BroadcastId::from(id)}));
     queue_for(&mut commit, session, id, turn, Why { cause: NUDGE, message_ids: vec![], input }, None)?;
     if let Some(timer) = fired {
         commit.delete(&timer_row::TABLE, timer);

@@ -1,14 +1,14 @@
 //! What was said before a turn, as a summary: from then on contexts begin with it.
 
 use super::turn::{begin, ids, used};
-use super::{FlowError, book, step};
+use super::{FlowError, settle_summary, step, with_summary};
 use crate::context::SUMMARY;
 use chrono::Utc;
-use instar_core::budget::Spent;
+use instar_core::budget::{Reservation, Spent};
 use instar_core::id::{MessageId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Draft;
-use instar_core::rune::payload::{MemoryCommitted, TurnUsage, Usage};
+use instar_core::rune::payload::{MemoryCandidate, MemoryCommitted, TurnUsage, Usage};
 use instar_store::entity::{message, turn};
 use instar_store::{Change, Commit};
 use serde_json::json;
@@ -31,12 +31,38 @@ pub fn summary_row(turn: &turn::Model, text: &str, last: MessageId) -> message::
     }
 }
 
-pub fn summarise(
+/// A summary is about to be made: the turn's row says so, and what it may come to is set aside. `None`: nothing is
+/// limited.
+pub fn begin_summary(
     turn: &turn::Model,
     worker: WorkerId,
-    row: &message::Model,
+    most: Usage,
+    last: MessageId,
+) -> Result<(Commit, Option<Reservation>), FlowError> {
+    let (agent_id, turn_id) = ids(turn);
+    let mut commit = begin(turn, worker, turn.epoch);
+    commit.change(
+        Change::entity(&turn::TABLE, turn_id)
+            .expecting("turn", "streaming")
+            .epoch(turn.epoch)
+            .version(turn.version)
+            .set(turn::Column::Input, turn.input.clone()),
+    );
+    let made = with_summary(&mut commit, turn, most);
+    let memory = json!({"kind": SUMMARY, "up_to": last});
+    commit.rune(Draft::new(turn_id, &MemoryCandidate { memory })?.agent(agent_id).turn(turn_id));
+    Ok((commit, made))
+}
+
+/// What the provider made of it is booked, whether it is of use or not; `row`: from now on it stands for what it
+/// sums up. Answers what is still set aside.
+pub fn end_summary(
+    turn: &turn::Model,
+    worker: WorkerId,
+    row: Option<&message::Model>,
     usage: Usage,
-) -> Result<Commit, FlowError> {
+    estimated: bool,
+) -> Result<(Commit, Option<Reservation>), FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let mut commit = begin(turn, worker, turn.epoch);
     let reported = step(&turn_machine::TABLE, &turn.status, "usage_reported", By::System)?;
@@ -45,15 +71,18 @@ pub fn summarise(
             .moving(reported)
             .epoch(turn.epoch)
             .version(turn.version)
+            .set(turn::Column::Input, turn.input.clone())
             .set(turn::Column::Usage, used(turn, usage)),
     );
-    book(&mut commit, turn, Spent { usage, ..Spent::default() });
-    commit.insert(&message::TABLE, row.clone());
-    let told = TurnUsage { input_tokens: usage.input_tokens, output_tokens: usage.output_tokens, estimated: false };
+    let left = settle_summary(&mut commit, turn, Spent { usage, ..Spent::default() });
+    let told = TurnUsage { input_tokens: usage.input_tokens, output_tokens: usage.output_tokens, estimated };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
-    let up_to = row.data.as_ref().map(|data| data["up_to"].clone()).unwrap_or_default();
-    let memory =
-        json!({"kind": SUMMARY, "message_id": MessageId::from(row.id), "up_to": up_to, "content": row.content});
-    commit.rune(Draft::new(turn_id, &MemoryCommitted { memory })?.agent(agent_id).turn(turn_id));
-    Ok(commit)
+    if let Some(row) = row {
+        commit.insert(&message::TABLE, row.clone());
+        let up_to = row.data.as_ref().map(|data| data["up_to"].clone()).unwrap_or_default();
+        let memory =
+            json!({"kind": SUMMARY, "message_id": MessageId::from(row.id), "up_to": up_to, "content": row.content});
+        commit.rune(Draft::new(turn_id, &MemoryCommitted { memory })?.agent(agent_id).turn(turn_id));
+    }
+    Ok((commit, left))
 }

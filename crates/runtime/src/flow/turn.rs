@@ -1,6 +1,6 @@
 //! A turn from its claim to its calls, as the worker that owns its agent writes it.
 
-use super::{FlowError, birth, booked, settle, step};
+use super::{FlowError, birth, book, booked, settle, step, unheard};
 use chrono::{DateTime, Duration, Utc};
 use instar_core::budget::Spent;
 use instar_core::decide::{self, TURN_ATTEMPTS_MAX, Tries};
@@ -123,7 +123,7 @@ pub fn recover(agent: &agent::Model, turn: &turn::Model, worker: WorkerId, loss:
                 .set(turn::Column::Error, json!({"error_type": "worker_lost", "message": why}))
                 .set(turn::Column::EndedAt, at),
         );
-        settle(&mut commit, turn, Spent::default());
+        settle(&mut commit, turn, unheard(turn));
         let mut change = Change::entity(&agent::TABLE, agent_id)
             .moving(idle)
             .epoch(agent.epoch)
@@ -145,6 +145,10 @@ pub fn recover(agent: &agent::Model, turn: &turn::Model, worker: WorkerId, loss:
     let goes_on = step(&turn_machine::TABLE, &turn.status, "worker_lost", By::System)?;
     let kept = step(&agent_lifecycle::TABLE, &agent.lifecycle, "worker_lost", By::System)?;
     let attempt = turn.attempts + i64::from(loss == Loss::Died);
+    if loss == Loss::Died {
+        // The call is made again; the one that went with its worker has its price.
+        book(&mut commit, turn, unheard(turn));
+    }
     let mut change = Change::entity(&agent::TABLE, agent_id)
         .moving(kept)
         .epoch(agent.epoch)
@@ -453,11 +457,13 @@ pub fn checkpoint(turn: &turn::Model, worker: WorkerId, content: &str, index: i6
 }
 
 /// The owner lets go of a streaming turn without an end: it drains, and somebody else goes on.
-pub fn hand_back(turn: &turn::Model, worker: WorkerId, so_far: &str, index: i64) -> Result<Commit, FlowError> {
-    let mut commit = checkpoint(turn, worker, so_far, index)?;
+pub fn hand_back(turn: &turn::Model, worker: WorkerId, so_far: &Spoken, index: i64) -> Result<Commit, FlowError> {
+    let mut commit = checkpoint(turn, worker, &so_far.text, index)?;
+    let row = Change::entity(&turn::TABLE, TurnId::from(turn.id));
+    commit.change(row.set(turn::Column::Usage, used(turn, so_far.usage)));
     let agent = Change::entity(&agent::TABLE, AgentId::from(turn.agent_id));
     commit.change(agent.epoch(turn.epoch).set(agent::Column::Owner, None::<Uuid>));
-    settle(&mut commit, turn, Spent::default());
+    settle(&mut commit, turn, so_far.spent(0));
     Ok(commit)
 }
 
@@ -487,6 +493,7 @@ pub fn park(
     until: DateTime<Utc>,
     error_type: &str,
     why: &str,
+    so_far: &Spoken,
 ) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let mut commit = begin(turn, worker, turn.epoch);
@@ -500,11 +507,12 @@ pub fn park(
         .epoch(turn.epoch)
         .version(turn.version)
         .set(turn::Column::DeadlineAt, deadline)
+        .set(turn::Column::Usage, used(turn, so_far.usage))
         .set(turn::Column::Control, control);
     commit.change(with_segment(change, turn));
     let agent = Change::entity(&agent::TABLE, agent_id).epoch(turn.epoch);
     commit.change(agent.set(agent::Column::Owner, None::<Uuid>));
-    settle(&mut commit, turn, Spent::default());
+    settle(&mut commit, turn, so_far.spent(0));
     commit.insert(&timer::TABLE, timer(turn.session_id, RESUME_TIMER, turn_id.to_string(), until, at));
     let context = json!({"turn_id": turn_id, "retry_at": until});
     let told = SystemError { error_type: error_type.into(), message: why.into(), context };

@@ -61,7 +61,7 @@ pub fn init(service: &str, config: &TelemetryConfig) -> Result<Guard, TelemetryE
         ),
         None => None,
     };
-    let log = log.with_filter(filter(&wanted)?.and(FilterFn::new(is_for_logs)));
+    let log = log.with_filter(log_filter(&wanted)?.and(FilterFn::new(is_for_logs)));
     let installed = tracing_subscriber::registry().with(log).with(spans).try_init();
     installed.map_err(|_| TelemetryError::Twice)?;
     Ok(Guard { provider, limit: Duration::from_millis(config.flush_timeout_ms) })
@@ -71,6 +71,12 @@ pub fn init(service: &str, config: &TelemetryConfig) -> Result<Guard, TelemetryE
 /// writing all of it down costs where nobody collects spans.
 fn is_for_logs(about: &tracing::Metadata<'_>) -> bool {
     !(about.is_span() && about.name() == name::span::CHAT)
+}
+
+/// What a server of tools says goes into the log as its supervisor puts it, without secrets; the library that reads it
+/// repeats it as it came.
+fn log_filter(wanted: &str) -> Result<EnvFilter, ParseError> {
+    filter(&format!("{wanted},rmcp=off"))
 }
 
 pub(crate) fn filter(text: &str) -> Result<EnvFilter, ParseError> {

@@ -14,6 +14,7 @@ use crate::shape::{Kind, Shape, Wrong, may, must};
 use crate::state::Api;
 use axum::http::StatusCode;
 use instar_core::coordination::{badge, needs_attention, pair_allowed};
+use instar_core::decide::PROVIDER_CALLS_LIMIT;
 use instar_core::id::{AgentId, SessionId, WorkerId};
 use instar_core::machine::{Refusal, agent_drive, agent_lifecycle};
 use instar_core::rune::Draft;
@@ -32,6 +33,7 @@ pub(crate) const PROMPT_BYTES_MAX: usize = 128 * 1024;
 pub(crate) const TOOLS_MAX: usize = 500;
 pub(crate) const APPROVAL_MODES: &[&str] = &["full_access", "auto", "read_only"];
 pub(crate) const LOOPS: &[&str] = &["reactive", "autonomous"];
+pub(crate) const PROVIDER_CALLS: &str = "Provider calls of one turn, 1 to 1000; worker.provider_calls_max";
 const DELETED: &str = "deleted";
 
 pub(crate) static AGENT: Shape = Shape {
@@ -64,6 +66,7 @@ pub(crate) static AGENT: Shape = Shape {
         must("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need"),
         must("tool_approvals", Kind::Object, "By tool: always or never asks a person, whatever approval_mode says"),
         must("budget", Kind::Object, "Its limits; of each what is used, reserved and remaining"),
+        may("provider_calls_max", Kind::Integer, "Provider calls of one turn, where it has a limit of its own"),
         may("account", Kind::Object, "The account that it claims when a call needs one: {name} or {pool}"),
         may("holds", Kind::Text(100), "Of one agent: the account that it has now"),
         must("created_at", Kind::Time, "When it was made"),
@@ -81,6 +84,7 @@ pub(crate) static NEW_AGENT: Shape = Shape {
         may("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern; none"),
         may("loop", Kind::Choice(LOOPS), "Whether it goes on by itself; reactive"),
         may("budget", Kind::Budget, "Its limits"),
+        may("provider_calls_max", Kind::Integer, PROVIDER_CALLS),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need; full_access"),
         may(
             "tool_approvals",
@@ -105,6 +109,7 @@ pub(crate) struct Spec {
     runs: Option<String>,
     #[serde(default)]
     budget: Value,
+    provider_calls_max: Option<i64>,
     approval_mode: Option<String>,
     #[serde(default)]
     tool_approvals: Value,
@@ -128,10 +133,11 @@ impl Spec {
         let mut wrong = unknown_model(catalog, &self.model, at);
         wrong.extend(unknown_tools(catalog, &tools, at));
         wrong.extend(bad_approvals(catalog, &self.tool_approvals, at));
+        wrong.extend(self.provider_calls_max.and_then(|n| too_many_calls(n, at)));
         if !wrong.is_empty() {
             return Err(Problem::invalid(wrong));
         }
-        let config = json!({
+        let mut config = json!({
             "system_prompt": self.system_prompt,
             "tools": tools,
             "loop": self.runs.unwrap_or_else(|| "reactive".into()),
@@ -139,6 +145,9 @@ impl Spec {
             "tool_approvals": if self.tool_approvals.is_null() { json!({}) } else { self.tool_approvals },
             "budget": if self.budget.is_null() { json!({}) } else { self.budget },
         });
+        if let Some(n) = self.provider_calls_max {
+            config[flow::CALLS_MAX] = json!(n);
+        }
         let role = self.role.unwrap_or_else(|| "worker".into());
         let unbound = is_unheard(api.store(), &tools).await?;
         Ok(NewAgent { name: self.name, role, model: self.model, config, tools, unbound, ..NewAgent::default() })
@@ -178,6 +187,23 @@ pub(crate) fn bad_approvals(catalog: &Catalog, approvals: &Value, at: &str) -> W
     given.flat_map(say).collect()
 }
 
+/// What is wrong with a limit of provider calls.
+pub(crate) fn too_many_calls(n: i64, at: &str) -> Option<(String, String)> {
+    let fits = (1..=i64::from(PROVIDER_CALLS_LIMIT)).contains(&n);
+    (!fits).then(|| (format!("{at}/{}", flow::CALLS_MAX), format!("must be 1 to {PROVIDER_CALLS_LIMIT}")))
+}
+
+/// Refused where a session has as many agents as it may.
+pub(crate) async fn fits(call: &Call, session: SessionId, more: usize) -> Result<(), Problem> {
+    let max = u64::from(call.api.context.config.agents.session_max);
+    if max > 0 && call.api.store().count_agents(session, max).await? + more as u64 > max {
+        let why =
+            format!("a session may have {max} agents that have not ended: terminate some, or raise agents.session_max");
+        return Err(Problem::conflict("too_many_agents", why));
+    }
+    Ok(())
+}
+
 pub(crate) fn show(row: &agent::Model) -> Value {
     let config = |name: &str, absent: Value| match row.config.get(name) {
         Some(value) if !value.is_null() => value.clone(),
@@ -204,6 +230,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "approval_mode": config("approval_mode", json!("full_access")),
         "tool_approvals": config("tool_approvals", json!({})),
         "budget": config("budget", json!({})),
+        "provider_calls_max": config(flow::CALLS_MAX, Value::Null),
         "account": config("account", Value::Null),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
@@ -213,6 +240,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
 pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let id = call.id::<SessionId>("session")?;
     let new = call.read::<Spec>()?.settle(&call, "").await?;
+    fits(&call, id, 1).await?;
     let (_, answer) = settle(&call, find::session, |session| {
         let wrong = budget::unpriced(&call, &new.model, &new.config["budget"], &session.budget, "");
         if !wrong.is_empty() {

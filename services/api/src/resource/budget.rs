@@ -18,7 +18,7 @@ const TOLD_MAX: usize = 1_000;
 pub(crate) fn add_state(shown_row: &mut Value, rows: &[budget::Model], session: &session::Model, now: DateTime<Utc>) {
     let Some(budget) = shown_row["budget"].as_object_mut().filter(|_| !rows.is_empty()) else { return };
     let (mut used, mut reserved, mut left) = (Map::new(), Map::new(), Map::new());
-    for row in rows {
+    for row in rows.iter().filter(|row| flow::is_limit(row)) {
         let Some(kind) = Kind::parse(&row.kind) else { continue };
         let spent = flow::spent(row, session, now);
         used.insert(row.kind.clone(), shown(kind, spent));
@@ -102,15 +102,20 @@ pub(crate) async fn of_agent(call: &Call) -> Result<(agent::Model, session::Mode
     Ok((row, session, rows))
 }
 
-/// A budget with what is new in it.
+/// A budget with what is new in it; what is null is in it no more.
 pub(crate) fn merged(old: &Value, new: Option<&Value>) -> Value {
     let mut budget = old.as_object().cloned().unwrap_or_default();
     if let Some(Value::Object(new)) = new {
-        budget.extend(
-            new.iter().filter(|(_, limit)| !limit.is_null()).map(|(name, limit)| (name.clone(), limit.clone())),
-        );
+        budget.extend(new.clone());
+        budget.retain(|_, limit| !limit.is_null());
     }
     Value::Object(budget)
+}
+
+/// The limits that are taken away.
+pub(crate) fn lifted(new: Option<&Value>) -> Vec<Kind> {
+    let null = |kind: &Kind| new.and_then(|new| new.get(kind.field())).is_some_and(Value::is_null);
+    Kind::ALL.into_iter().filter(null).collect()
 }
 
 /// The limits that what is used has reached: a session goes on only above them.

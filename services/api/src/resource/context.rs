@@ -118,6 +118,9 @@ impl Past {
     fn sent(&self, call: &Call, agent: &agent::Model) -> (Value, bool) {
         let mut tools = call.api.catalog.tools.offered(&names(agent)).0;
         tools.extend(Work::tools_of(&self.turn).iter().filter_map(|name| call.api.catalog.tools.get(name)));
+        if let Some(names) = self.frozen.offered(self.number) {
+            tools.retain(|tool| names.iter().any(|name| name == tool.name()));
+        }
         let offers: Vec<Offer> = tools.iter().map(|tool| tool.offer()).collect();
         let bytes = |offer: &Offer| offer.name.len() + offer.description.len() + json_bytes(&offer.parameters);
         let model = call.api.context.config.models.iter().find(|model| model.name == agent.model);
@@ -189,10 +192,11 @@ async fn versions(call: &Call, agent: &agent::Model) -> Result<Vec<agent::Model>
         let changes = if rune.kind == "agent.spawning" { &told } else { &told["changes"] };
         version.name = text(&changes["name"], &version.name);
         version.model = text(&changes["model"], &version.model);
+        version.role = text(&changes["role"], &version.role);
         match (rune.kind.as_str(), changes, version.config.as_object_mut()) {
             ("agent.spawning", ..) => version.config = told["config"].clone(),
             (_, Value::Object(changes), Some(config)) => {
-                let changed = changes.iter().filter(|(field, _)| !["name", "model"].contains(&field.as_str()));
+                let changed = changes.iter().filter(|(field, _)| !["name", "model", "role"].contains(&field.as_str()));
                 config.extend(changed.map(|(field, value)| (field.clone(), value.clone())));
             }
             _ => {}

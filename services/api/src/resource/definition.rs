@@ -1,6 +1,6 @@
 //! What an agent is made of, apart from what has become of it: taken out of one, and loaded as others.
 
-use super::agent::{AGENT, APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, Spec, TOOLS_MAX, show};
+use super::agent::{AGENT, APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, PROVIDER_CALLS, Spec, TOOLS_MAX, fits, show};
 use super::{budget, find, wake};
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
@@ -27,6 +27,7 @@ pub(crate) static DEFINITION: Shape = Shape {
         may("tools", Kind::Texts(TOOLS_MAX), "Tools it may use, by name or pattern; none"),
         may("loop", Kind::Choice(LOOPS), "Whether it goes on by itself; reactive"),
         may("budget", Kind::Budget, "Its limits"),
+        may("provider_calls_max", Kind::Integer, PROVIDER_CALLS),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need; full_access"),
         may(
             "tool_approvals",
@@ -70,6 +71,7 @@ pub(crate) async fn import(call: Arc<Call>) -> Result<Reply, Problem> {
         let detail = format!("has {} definitions; 1 to {DEFINITIONS_MAX} are loaded at once", agents.len());
         return Err(Problem::field("agents", detail));
     }
+    fits(&call, id, agents.len()).await?;
     let mut new = Vec::new();
     for (n, Definition { spec, auto_start }) in agents.into_iter().enumerate() {
         let mut agent = spec.settle(&call, &format!("/agents/{n}")).await?;

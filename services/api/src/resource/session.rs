@@ -3,6 +3,7 @@
 use super::agent::{self, AGENT, NEW_AGENT, Spec};
 use super::budget::{self, Limited};
 use super::command::Command;
+use super::mission::GATES;
 use super::{find, terms, wake};
 use crate::call::{Call, Reply};
 use crate::page::Page;
@@ -14,7 +15,7 @@ use instar_core::budget::Limits;
 use instar_core::cascade::Fact;
 use instar_core::id::{AgentId, SessionId};
 use instar_core::machine::session as machine;
-use instar_core::rune::payload::SessionUnsuspended;
+use instar_core::rune::payload::{ConfigUpdated, SessionUnsuspended};
 use instar_core::rune::{Draft, Hash};
 use instar_runtime::flow::{self, NewSession};
 use instar_runtime::{Act, hold};
@@ -48,17 +49,52 @@ pub(crate) static NEW_SESSION: Shape = Shape {
     name: "NewSession",
     fields: &[
         may("name", Kind::Text(200), "What people call it"),
-        may(
-            "config",
-            Kind::Object,
-            "Its configuration: missions are terms of missions that its agents propose, plans of plans that its hops make; the rest is yours",
-        ),
+        may("config", Kind::Nested(&CONFIG), "Its configuration"),
         may("budget", Kind::Budget, "Its limits"),
         may(
             "root_agent",
             Kind::Nested(&NEW_AGENT),
             "An agent to make with it; it makes the session active when it is ready",
         ),
+    ],
+};
+/// What agents and hops of the session go by, where nobody says otherwise.
+pub(crate) static CONFIG: Shape = Shape {
+    name: "SessionConfig",
+    fields: &[
+        may("missions", Kind::Nested(&MISSIONS), "How missions are run that agents propose"),
+        may("plans", Kind::Nested(&PLANS), "What plans are made of that hops make"),
+    ],
+};
+pub(crate) static MISSIONS: Shape = Shape {
+    name: "SessionMissions",
+    fields: &[
+        may("gates", Kind::Nested(&GATES), "How their gates open"),
+        may("gate_timeout_ms", Kind::Integer, "After this long a timed gate asks for attention"),
+        may("on_hop_failure", Kind::Choice(&["attention", "fail"]), "When a hop has no attempt left; attention"),
+        may("hop_attempts_max", Kind::Integer, "How often a hop is executed; 3"),
+        may("detached", Kind::Bool, "Whether they are left as they are when the session closes"),
+    ],
+};
+pub(crate) static PLANS: Shape = Shape {
+    name: "SessionPlans",
+    fields: &[
+        may("budget", Kind::Budget, "What one may cost: max_tokens, max_tool_calls, max_wall_time_ms"),
+        may("rubric", Kind::Prose(usize::MAX), "What the critic goes by"),
+        may("max_iterations", Kind::Integer, "Rounds of work and review; 10"),
+        may("attempts_max", Kind::Integer, "How often a task is tried; 3"),
+        may("stop_on_first_failure", Kind::Bool, "Whether a failed task stops the plan; false"),
+        may("workers_max", Kind::Integer, "Agents of one role up to which more are made; plans.workers_max"),
+        may("model", Kind::Text(200), "The model of agents that are made for it"),
+        may("tools", Kind::Texts(500), "The tools of agents that are made for it"),
+        may("instructions", Kind::Object, "The instructions of agents that are made for it, by role"),
+    ],
+};
+pub(crate) static PATCH: Shape = Shape {
+    name: "SessionPatch",
+    fields: &[
+        may("name", Kind::Text(200), "What people call it; null: nothing"),
+        may("budget", Kind::Budget, "Limits that replace those of the same name; null takes one away"),
     ],
 };
 pub(crate) static PAUSE: Shape = Shape {
@@ -201,27 +237,69 @@ pub(crate) async fn reset(call: Arc<Call>) -> Result<Reply, Problem> {
     Ok(reply)
 }
 
+/// New limits and another name of one that goes on as it is.
+pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
+    let (name, new) = (call.body.get("name"), call.body.get("budget").filter(|new| !new.is_null()));
+    if name.is_none() && new.is_none() {
+        return Err(Problem::invalid(vec![(String::new(), "nothing to change; give one of: name, budget".into())]));
+    }
+    let (_, answer) = settle(&call, budget::of_session, |limited| {
+        let row = &limited.session;
+        if !["created", "active", "paused"].contains(&row.status.as_str()) {
+            let advice = match row.status.as_str() {
+                "suspended" => "the session is suspended: raise its limits with replenish, which lets it go on",
+                _ => "the session takes no more changes",
+            };
+            return Err(Problem::conflict("not_open", advice));
+        }
+        let id = SessionId::from(row.id);
+        let mut commit = Commit::new(id, call.actor()).traced(call.traceparent.clone());
+        let merged = limits(&mut commit, new, &limited)?;
+        let named = name.map_or(row.name.clone(), |name| name.as_str().map(str::to_owned));
+        let change = Change::entity(&session::TABLE, id).version(row.version);
+        let change = change.set(session::Column::Budget, merged.clone()).set(session::Column::Name, named.clone());
+        commit.change(change);
+        commit.rune(Draft::new(id, &ConfigUpdated { changes: json!(call.body) })?);
+        let Limited { session: row, .. } = limited;
+        let head_seq = row.head_seq + 1;
+        let after = session::Model { budget: merged, name: named, head_seq, updated_at: commit.at(), ..row };
+        Ok((commit, show(&after)))
+    })
+    .await?;
+    wake::session(&call).await;
+    Ok(Reply::ok(answer))
+}
+
+/// New limits as part of a commit, and the budget with them. Each must be above what is used already.
+fn limits(commit: &mut Commit, new: Option<&Value>, limited: &Limited) -> Result<Value, Problem> {
+    let Limited { session: row, rows, untold } = limited;
+    let (id, limits) = (SessionId::from(row.id), Limits::of(new.unwrap_or(&Value::Null)));
+    let mut rows = rows.clone();
+    flow::lift(commit, &budget::lifted(new), &mut rows);
+    let after = flow::limit(commit, id, &limits, &rows);
+    let wrong = budget::not_above_use(&after, row, commit.at());
+    if !wrong.is_empty() {
+        return Err(Problem::invalid(wrong));
+    }
+    if limits.iter().next().is_some() {
+        for agent in untold {
+            let change = Change::new(&instar_store::entity::agent::TABLE, agent.id).version(agent.version);
+            let config = budget::told_of_session(agent, id);
+            commit.change(change.set(instar_store::entity::agent::Column::Config, config));
+        }
+    }
+    Ok(budget::merged(&row.budget, new))
+}
+
 /// The limits go with the transition, in one commit.
 pub(crate) async fn replenish(call: Arc<Call>) -> Result<Reply, Problem> {
     let new = call.body.get("budget");
-    let limits = Limits::of(new.unwrap_or(&Value::Null));
-    let (_, answer) = settle(&call, budget::of_session, |Limited { session: row, rows, untold }| {
-        let moved = raise(&machine::TABLE, &row.status, "budget_replenished")?;
-        let merged = budget::merged(&row.budget, new);
-        let id = SessionId::from(row.id);
+    let (_, answer) = settle(&call, budget::of_session, |limited| {
+        let moved = raise(&machine::TABLE, &limited.session.status, "budget_replenished")?;
+        let id = SessionId::from(limited.session.id);
         let mut commit = Commit::new(id, call.actor()).traced(call.traceparent.clone());
-        let after = flow::limit(&mut commit, id, &limits, &rows);
-        let wrong = budget::not_above_use(&after, &row, commit.at());
-        if !wrong.is_empty() {
-            return Err(Problem::invalid(wrong));
-        }
-        if limits.iter().next().is_some() {
-            for agent in &untold {
-                let change = Change::new(&instar_store::entity::agent::TABLE, agent.id).version(agent.version);
-                let config = budget::told_of_session(agent, id);
-                commit.change(change.set(instar_store::entity::agent::Column::Config, config));
-            }
-        }
+        let merged = limits(&mut commit, new, &limited)?;
+        let Limited { session: row, .. } = limited;
         let mut change = Change::entity(&session::TABLE, id).version(row.version);
         if let Some(moved) = moved {
             // Every hold is kept: clocks of budgets may have been set before any of them.

@@ -1,9 +1,11 @@
 //! Agents: made, configured, started, stopped, ended.
 
-use crate::kit::{House, on_both, shows, text};
+use crate::kit::{Backend, House, on_both, shows, text};
 use anyhow::Result;
 use instar_api::Role;
-use serde_json::json;
+use instar_store::entity::timer;
+use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
+use serde_json::{Value, json};
 
 async fn an_agent_is_started_stopped_held_and_ended(house: House) -> Result<()> {
     let (session, root) = house.fleet().await?;
@@ -53,10 +55,64 @@ async fn an_agent_is_configured_and_the_log_says_what_changed(house: House) -> R
         (json!({}), "nothing to change"),
         (json!({"model": "gpt-99"}), "gpt-99"),
         (json!({"tools": ["echo", "nope"]}), "nope"),
-        (json!({"loop": "autonomous"}), "no such field"),
+        (json!({"loop": "endless"}), "autonomous"),
+        (json!({"provider_calls_max": 0}), "1 to 1000"),
+        (json!({"provider_calls_max": 1001}), "1 to 1000"),
+        (json!({"auto_start": "yes"}), "true or false"),
     ] {
         house.as_role(Role::Operator, "PATCH", &path, Some(bad)).await?.refuses(422, words);
     }
+    Ok(())
+}
+
+async fn what_an_agent_is_made_of_is_changed_and_taken_away(house: House) -> Result<()> {
+    let (session, agent) = house.fleet().await?;
+    let path = format!("/v1/agents/{agent}");
+    let patch = async |body: Value| house.as_role(Role::Operator, "PATCH", &path, Some(body)).await;
+    let given = json!({"role": "scout", "loop": "autonomous", "auto_start": true, "provider_calls_max": 20,
+        "budget": {"max_tokens": 500, "max_tool_calls": 5}});
+    let after = patch(given).await?.is(200);
+    assert_eq!((&after["role"], &after["loop"]), (&json!("scout"), &json!("autonomous")));
+    assert_eq!(after["provider_calls_max"], 20);
+    let defined = house.get(&format!("{path}/definition")).await?.is(200);
+    assert_eq!((&defined["auto_start"], &defined["provider_calls_max"]), (&json!(true), &json!(20)));
+    // It does not run: nothing goes on by itself yet. One that does gets its first nudge.
+    assert_eq!(nudges(&house, &session).await?, 0);
+    patch(json!({"loop": "reactive"})).await?.is(200);
+    house.post(&format!("{path}/start"), json!({})).await?.is(200);
+    patch(json!({"loop": "autonomous"})).await?.is(200);
+    assert_eq!(nudges(&house, &session).await?, 1);
+    let nothing = json!({"provider_calls_max": null, "system_prompt": null, "account": null,
+        "budget": {"max_tool_calls": null}});
+    let after = patch(nothing).await?.is(200);
+    for field in ["provider_calls_max", "system_prompt", "account"] {
+        assert_eq!(after[field], Value::Null, "{field}");
+    }
+    assert_eq!(after["budget"], json!({"max_tokens": 500}));
+    let shown = house.get(&path).await?.is(200);
+    assert_eq!(shown["budget"]["remaining"], json!({"tokens": 500}));
+    // What null cannot take away it does not touch.
+    patch(json!({"name": null, "tools": null})).await?.refuses(422, "nothing to change");
+    house.sound(&session).await
+}
+
+async fn nudges(house: &House, session: &str) -> Result<u64> {
+    let id: instar_core::id::SessionId = session.parse()?;
+    let timers = timer::Entity::find().filter(timer::Column::SessionId.eq(id.uuid()));
+    Ok(timers.filter(timer::Column::Kind.eq("nudge")).count(house.store().db()).await?)
+}
+
+#[tokio::test]
+async fn a_session_has_as_many_agents_as_it_may() -> Result<()> {
+    let house = House::with(Backend::Sqlite, |config| config.agents.session_max = 2).await?;
+    let (session, first) = house.fleet().await?;
+    let (path, new) = (format!("/v1/sessions/{session}/agents"), json!({"name": "x", "model": "default"}));
+    house.post(&path, new.clone()).await?.is(201);
+    let refused = house.post(&path, new.clone()).await?.refuses(409, "agents.session_max");
+    assert_eq!(refused["code"], "too_many_agents");
+    house.post(&format!("{path}/import"), json!({"agents": [new.clone()]})).await?.refuses(409, "terminate some");
+    house.post(&format!("/v1/agents/{first}/terminate"), json!({})).await?.is(200);
+    house.post(&path, new).await?.is(201);
     Ok(())
 }
 
@@ -79,5 +135,6 @@ async fn an_agent_with_unknown_names_is_refused_with_all_of_them(house: House) -
 on_both! {
     an_agent_is_started_stopped_held_and_ended;
     an_agent_is_configured_and_the_log_says_what_changed;
+    what_an_agent_is_made_of_is_changed_and_taken_away;
     an_agent_with_unknown_names_is_refused_with_all_of_them;
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 async fn a_session_is_made_with_its_root_agent_and_found_again(house: House) -> Result<()> {
     let body = json!({
-        "name": "night shift", "config": {"color": "blue"}, "budget": {"max_tokens": 1000},
+        "name": "night shift", "config": {"missions": {"hop_attempts_max": 2}}, "budget": {"max_tokens": 1000},
         "root_agent": {"name": "ada", "model": "default", "system_prompt": "Be brief.", "tools": ["echo"], "approval_mode": "auto"},
     });
     let made = house.post("/v1/sessions", body).await?.is(201);
@@ -106,6 +106,39 @@ async fn a_session_is_paused_resumed_and_closed_and_refuses_what_its_machine_ref
     house.sound(&session).await
 }
 
+async fn a_session_that_goes_on_gets_another_name_and_other_limits(house: House) -> Result<()> {
+    let (session, _) = house.fleet().await?;
+    let path = format!("/v1/sessions/{session}");
+    let patch = async |body| house.as_role(instar_api::Role::Operator, "PATCH", &path, Some(body)).await;
+    let after = patch(json!({"name": "day shift", "budget": {"max_tokens": 7, "max_tool_calls": 3}})).await?.is(200);
+    assert_eq!((&after["name"], &after["status"]), (&json!("day shift"), &json!("active")));
+    let after = patch(json!({"budget": {"max_tokens": 9, "max_tool_calls": null}})).await?.is(200);
+    assert_eq!(after["budget"], json!({"max_tokens": 9}));
+    let found = house.get(&path).await?.is(200);
+    assert_eq!((&found["budget"]["remaining"], &found["name"]), (&json!({"tokens": 9}), &json!("day shift")));
+    assert_eq!(found["head_seq"], after["head_seq"]);
+    patch(json!({})).await?.refuses(422, "nothing to change");
+    patch(json!({"budget": {"max_tokens": -1}})).await?.refuses(422, "above zero");
+    patch(json!({"config": {}})).await?.refuses(422, "no such field");
+    house.post(&format!("{path}/close"), json!({})).await?.is(200);
+    patch(json!({"name": "late"})).await?.refuses(409, "no more changes");
+    house.sound(&session).await
+}
+
+async fn a_configuration_that_nobody_reads_is_refused(house: House) -> Result<()> {
+    for (config, words) in [
+        (json!({"color": "blue"}), "known are: missions, plans"),
+        (json!({"missions": {"gate": {}}}), "/config/missions/gate"),
+        (json!({"plans": {"workers": 3}}), "/config/plans/workers"),
+        (json!({"missions": {"hop_attempts_max": "many"}}), "whole number"),
+        (json!([]), "must be an object"),
+    ] {
+        house.post("/v1/sessions", json!({"config": config})).await?.refuses(422, words);
+    }
+    assert_eq!(house.get("/v1/sessions").await?.is(200)["data"], json!([]), "nothing was made");
+    Ok(())
+}
+
 async fn sessions_are_listed_newest_first_page_by_page(house: House) -> Result<()> {
     let mut made = Vec::new();
     for n in 0..5 {
@@ -152,6 +185,8 @@ async fn a_suspended_session_is_replenished_with_new_limits(house: House) -> Res
 
 on_both! {
     terms_that_nobody_could_follow_are_refused_when_the_session_is_made;
+    a_session_that_goes_on_gets_another_name_and_other_limits;
+    a_configuration_that_nobody_reads_is_refused;
     a_session_is_made_with_its_root_agent_and_found_again;
     a_session_without_agents_is_made_active_by_its_first;
     a_session_is_paused_resumed_and_closed_and_refuses_what_its_machine_refuses;

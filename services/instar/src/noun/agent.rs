@@ -33,7 +33,41 @@ pub(crate) enum Verb {
         budget: Option<Value>,
         #[arg(long, value_parser = ["full_access", "auto", "read_only"])]
         approval_mode: Option<String>,
+        /// Provider calls of one turn, instead of worker.provider_calls_max
+        #[arg(long)]
+        provider_calls_max: Option<i64>,
         /// The account that it claims when a call needs one
+        #[arg(long)]
+        account: Option<String>,
+        /// Any account of this pool instead
+        #[arg(long, conflicts_with = "account")]
+        account_pool: Option<String>,
+    },
+    /// Change what it is made of, from its next turn on; none takes a prompt, an account or a limit of calls away
+    Configure {
+        agent: String,
+        #[arg(long)]
+        name: Option<String>,
+        #[arg(long)]
+        role: Option<String>,
+        /// A model of the configuration
+        #[arg(long)]
+        model: Option<String>,
+        #[arg(long)]
+        system_prompt: Option<String>,
+        /// The tools it may use from now on; may be repeated
+        #[arg(long = "tool")]
+        tools: Vec<String>,
+        #[arg(long = "loop", value_parser = ["reactive", "autonomous"])]
+        drive_loop: Option<String>,
+        /// Whether one loaded from its definition takes up work at once
+        #[arg(long)]
+        auto_start: Option<bool>,
+        #[arg(long, value_parser = ["full_access", "auto", "read_only"])]
+        approval_mode: Option<String>,
+        /// Provider calls of one turn
+        #[arg(long)]
+        provider_calls_max: Option<String>,
         #[arg(long)]
         account: Option<String>,
         /// Any account of this pool instead
@@ -61,7 +95,7 @@ pub(crate) enum Verb {
     Stop { agent: String },
     /// Keep it from work until it is started
     Hold { agent: String },
-    /// Set or raise its limits; one that they had stopped is started again by start
+    /// Set or raise its limits, max_tokens=none takes one away; one that they had stopped is started again by start
     Budget {
         agent: String,
         /// Limits: max_tokens=100000,max_cost=2.50 (also max_tool_calls, max_wall_time_ms, on_budget), or a JSON object
@@ -111,13 +145,54 @@ impl Verb {
                 drive_loop,
                 budget,
                 approval_mode,
+                provider_calls_max,
                 account,
                 account_pool,
             } => {
                 let account = account_pool.map(|pool| json!({"pool": pool})).or(account.map(Value::String));
-                let new =
-                    NewAgent { name, role, model, system_prompt, tools, drive_loop, budget, approval_mode, account };
+                let new = NewAgent {
+                    name,
+                    role,
+                    model,
+                    system_prompt,
+                    tools,
+                    drive_loop,
+                    budget,
+                    provider_calls_max,
+                    approval_mode,
+                    account,
+                };
                 client.create_agent(&session, &new).await?
+            }
+            Verb::Configure {
+                agent,
+                name,
+                role,
+                model,
+                system_prompt,
+                tools,
+                drive_loop,
+                auto_start,
+                approval_mode,
+                provider_calls_max,
+                account,
+                account_pool,
+            } => {
+                let account = account_pool.map(|pool| json!({"pool": pool})).or(account.map(none));
+                let changes = [
+                    ("name", name.map(Value::String)),
+                    ("role", role.map(Value::String)),
+                    ("model", model.map(Value::String)),
+                    ("system_prompt", system_prompt.map(none)),
+                    ("tools", (!tools.is_empty()).then(|| json!(tools))),
+                    ("loop", drive_loop.map(Value::String)),
+                    ("auto_start", auto_start.map(Value::Bool)),
+                    ("approval_mode", approval_mode.map(Value::String)),
+                    ("provider_calls_max", provider_calls_max.map(number)),
+                    ("account", account),
+                ];
+                let given = changes.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+                client.configure_agent(&agent, &Value::Object(given.collect())).await?
             }
             Verb::List { session, lifecycle, drive, extent } => {
                 let query = Query::new().maybe("session", session).maybe("lifecycle", lifecycle).maybe("drive", drive);
@@ -143,6 +218,16 @@ impl Verb {
         };
         Ok(changed(format, &done, COLUMNS)?)
     }
+}
+
+/// `none` is nothing.
+fn none(text: String) -> Value {
+    if text == "none" { Value::Null } else { Value::String(text) }
+}
+
+/// What is no number is the server's to refuse.
+fn number(text: String) -> Value {
+    text.parse::<i64>().map_or_else(|_| none(text), Value::from)
 }
 
 /// What a file has; its name is where they come from.

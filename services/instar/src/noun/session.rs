@@ -33,6 +33,15 @@ pub(crate) enum Verb {
     },
     /// Show a session
     Get { session: String },
+    /// Set or raise its limits while it goes on; max_tokens=none takes one away
+    Budget {
+        session: String,
+        /// Limits: max_tokens=100000,max_cost=2.50 (also max_tool_calls, max_wall_time_ms), or a JSON object
+        #[arg(value_parser = limits)]
+        budget: Value,
+    },
+    /// Give it another name
+    Rename { session: String, name: String },
     /// Let no further turn start
     Pause {
         session: String,
@@ -83,6 +92,12 @@ impl Verb {
                 return Ok(output::list(format, &sessions, COLUMNS)?);
             }
             Verb::Get { session } => return Ok(output::one(format, &client.session(&session).await?)?),
+            Verb::Budget { session, budget } => {
+                client.configure_session(&session, &serde_json::json!({"budget": budget})).await?
+            }
+            Verb::Rename { session, name } => {
+                client.configure_session(&session, &serde_json::json!({"name": name})).await?
+            }
             Verb::Pause { session, in_flight } => {
                 let in_flight = in_flight.map(|running| match running {
                     Running::Complete => InFlight::Complete,

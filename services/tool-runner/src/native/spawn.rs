@@ -66,6 +66,11 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     if let Some(why) = unpriced(caller, &parent, &new).await? {
         return Ok(Plan::Answer(error_of(why)));
     }
+    let max = u64::from(caller.runner.config.agents.session_max);
+    if max > 0 && caller.runner.hub.store().count_agents(session.id.into(), max).await? >= max {
+        let why = format!("the session may have {max} agents, and has: do the task yourself, or end one you made");
+        return Ok(Plan::Answer(error_of(why)));
+    }
     // The result names the child, and the child's id is made with its row: so the row comes first.
     let mut born = caller.commit();
     let child = flow::bear_child(&mut born, &session, &parent, new, &task, starts)?;
@@ -102,7 +107,7 @@ fn refusal(caller: &Caller<'_>, wanted: &Wanted, parent: &agent::Model, depth: u
 async fn unpriced(caller: &Caller<'_>, parent: &agent::Model, new: &NewAgent) -> Result<Option<String>, Failed> {
     let own = Limits::of(&new.config["budget"]).cost.is_some();
     let above = caller.runner.hub.store().budgets(&flow::payers(parent)).await?;
-    let limited = own || above.iter().any(|limit| limit.kind == Kind::Cost.token());
+    let limited = own || above.iter().any(|limit| limit.kind == Kind::Cost.token() && flow::is_limit(limit));
     let models = &caller.runner.config.models;
     let priced = models.iter().any(|model| model.name == new.model && model.price.is_some());
     Ok((limited && !priced).then(|| {
