@@ -267,6 +267,20 @@ impl Store {
         Ok(ours.exec(&self.db).await?.rows_affected > 0)
     }
 
+    /// Accounts `c` to be locked, and how. On PostgreSQL a row that changed before it could be locked is judged again
+    /// as it is then, but its holder as it was before: somebody who gave it back, went on and claimed it anew would
+    /// lose it. `o` is the row as it was, so that one that changed is left alone.
+    fn unchanged(&self) -> (&'static str, &'static str) {
+        match self.is_postgres() {
+            true => (
+                "accounts c JOIN accounts o ON o.id = c.id AND o.updated_at = c.updated_at \
+                 AND o.holder IS NOT DISTINCT FROM c.holder AND o.held_until IS NOT DISTINCT FROM c.held_until",
+                " FOR UPDATE OF c SKIP LOCKED",
+            ),
+            false => ("accounts c", ""),
+        }
+    }
+
     async fn take(
         &self,
         namespace: &str,
@@ -276,10 +290,10 @@ impl Store {
         until: DateTime<Utc>,
     ) -> Result<Option<account::Model>, DbErr> {
         let (column, word) = wanted.column();
-        let lock = if self.is_postgres() { " FOR UPDATE SKIP LOCKED" } else { "" };
+        let (from, lock) = self.unchanged();
         // An agent that is being stopped takes none: it would have to give it back at once.
         let sql = format!(
-            "WITH chosen AS MATERIALIZED (SELECT c.id FROM accounts c WHERE c.namespace = $2 AND c.{column} = $3 \
+            "WITH chosen AS MATERIALIZED (SELECT c.id FROM {from} WHERE c.namespace = $2 AND c.{column} = $3 \
              AND {} AND EXISTS (SELECT 1 FROM agents a WHERE a.id = $4 AND a.drive IN ('idle', 'running') \
              AND a.lifecycle NOT IN ('terminated', 'failed')) \
              ORDER BY coalesce(c.released_at, c.created_at), c.id LIMIT 1{lock}) \
@@ -294,9 +308,9 @@ impl Store {
 
     /// Writes down that accounts are free which their holders no longer may keep. Says how many.
     pub async fn return_accounts(&self, limit: u64) -> Result<u64, StoreError> {
-        let lock = if self.is_postgres() { " FOR UPDATE SKIP LOCKED" } else { "" };
+        let (from, lock) = self.unchanged();
         let sql = format!(
-            "WITH returned AS MATERIALIZED (SELECT c.id FROM accounts c WHERE c.holder IS NOT NULL AND {} \
+            "WITH returned AS MATERIALIZED (SELECT c.id FROM {from} WHERE c.holder IS NOT NULL AND {} \
              ORDER BY c.held_until LIMIT $2{lock}) \
              UPDATE accounts SET holder = NULL, held_until = NULL, released_at = $1, updated_at = $1 \
              WHERE id IN (SELECT id FROM returned)",

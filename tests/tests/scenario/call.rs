@@ -84,18 +84,16 @@ async fn may_be_of_a_tool_that_was_registered_by_a_request(world: World) -> Resu
     world.script(calls_once("errand", json!({})));
     let session = world.session().await?;
     let tool = json!({"name": "errand", "kind": "http", "url": "http://127.0.0.1:9/errand", "side_effects": false});
-    world
-        .refused(&format!("/v1/sessions/{session}/agents"), world.described(json!({"tools": ["errand"]})), "no tool")
-        .await?;
+    let (path, agent) = (format!("/v1/sessions/{session}/agents"), world.described(json!({"tools": ["errand"]})));
+    world.post(&path, agent.clone()).await?.refuses(422, "no tool");
     ensure!(world.post("/v1/tools", tool).await?.status == 201);
-    let agent = world.agent(&session, json!({"tools": ["errand"]})).await?;
-    let turn = world.begin(&agent, "go").await?;
+    let errand = world.agent(&session, json!({"tools": ["errand"]})).await?;
+    let turn = world.begin(&errand, "go").await?;
     ensure!(world.ended(&turn).await?["status"] == "completed");
     let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
     ensure!(calls[0]["status"] == "error_result" && calls[0]["result"].to_string().contains("loopback"), "{calls:?}");
     ensure!(world.request("DELETE", "/v1/tools/errand", None).await?.status == 200);
-    let path = format!("/v1/sessions/{session}/agents");
-    world.refused(&path, world.described(json!({"tools": ["errand"]})), "no tool").await?;
+    world.post(&path, agent).await?.refuses(422, "no tool");
     Ok(())
 }
 

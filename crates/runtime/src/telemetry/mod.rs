@@ -16,7 +16,7 @@ use opentelemetry_sdk::trace::SdkTracerProvider;
 use std::io::IsTerminal;
 use std::sync::mpsc;
 use std::time::Duration;
-use tracing_subscriber::filter::{FilterExt, FilterFn, ParseError};
+use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
@@ -61,16 +61,9 @@ pub fn init(service: &str, config: &TelemetryConfig) -> Result<Guard, TelemetryE
         ),
         None => None,
     };
-    let log = log.with_filter(log_filter(&wanted)?.and(FilterFn::new(is_for_logs)));
-    let installed = tracing_subscriber::registry().with(log).with(spans).try_init();
+    let installed = tracing_subscriber::registry().with(log.with_filter(log_filter(&wanted)?)).with(spans).try_init();
     installed.map_err(|_| TelemetryError::Twice)?;
     Ok(Guard { provider, limit: Duration::from_millis(config.flush_timeout_ms) })
-}
-
-/// What a provider call is measured by is for traces: a line of the log would only be the longer for it, and
-/// writing all of it down costs where nobody collects spans.
-fn is_for_logs(about: &tracing::Metadata<'_>) -> bool {
-    !(about.is_span() && about.name() == name::span::CHAT)
 }
 
 /// What a server of tools says goes into the log as its supervisor puts it, without secrets; the library that reads it

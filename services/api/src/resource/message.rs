@@ -141,9 +141,9 @@ async fn say(
 /// An agent that has ended takes nothing any more.
 fn terminal(agent: &agent::Model) -> Problem {
     let refused = refuse(&agent_lifecycle::TABLE, &agent.lifecycle, "message_received", "send it to another agent");
-    let refused =
-        refused.coded("agent_terminal", format!("the agent is {}: it takes no more messages", agent.lifecycle));
-    refused.with("state", agent.lifecycle.as_str()).with("since", json!(agent.updated_at))
+    let state = if agent.drive == "deleted" { "deleted" } else { agent.lifecycle.as_str() };
+    let refused = refused.coded("agent_terminal", format!("the agent is {state}: it takes no more messages"));
+    refused.with("state", state).with("since", json!(agent.updated_at))
 }
 
 /// Tells whoever can take it up.

@@ -51,7 +51,7 @@ async fn terms_that_nobody_could_follow_are_refused_when_the_session_is_made(hou
     ] {
         house.post("/v1/sessions", json!({"config": config})).await?.refuses(422, said);
     }
-    let good = json!({"color": "blue", "missions": {"gates": {"plan": "auto"}, "hop_attempts_max": 2, "detached": null},
+    let good = json!({"missions": {"gates": {"plan": "auto"}, "hop_attempts_max": 2, "detached": null},
         "plans": {"model": "default", "tools": ["echo"], "budget": {"max_tokens": 9}}});
     house.post("/v1/sessions", json!({"config": good})).await?.is(201);
     Ok(())
