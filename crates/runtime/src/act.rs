@@ -246,7 +246,7 @@ impl<'a> Act<'a> {
         if self.done {
             return Ok(Done::Ignored);
         }
-        for _ in 0..LOOKS_MAX {
+        for look in 1..=LOOKS_MAX {
             let snapshot = self.look(hub).await?;
             if self.while_session.is_some_and(|state| state != snapshot.session.status) {
                 return Err(ActError::Contended);
@@ -257,7 +257,11 @@ impl<'a> Act<'a> {
                     return Ok(Done::Ignored);
                 }
             }
-            let Some(commit) = self.work_out(snapshot)? else { return Ok(Done::Ignored) };
+            let commit = match self.work_out(snapshot) {
+                Err(error) if is_torn(&error) && look < LOOKS_MAX => continue,
+                commit => commit?,
+            };
+            let Some(commit) = commit else { return Ok(Done::Ignored) };
             match hub.commit(commit).await? {
                 Answer::Moved(landed) => return Ok(Done::Moved { runes: landed.runes }),
                 Answer::Found(_) | Answer::Absent { .. } => continue,
@@ -269,8 +273,13 @@ impl<'a> Act<'a> {
     /// The commit of a command as things stand, to go together with another one of the same actor. `None`: it is
     /// already so.
     pub async fn prepare(self, hub: &Hub) -> Result<Option<Commit>, ActError> {
-        let snapshot = self.look(hub).await?;
-        self.work_out(snapshot)
+        for _ in 1..LOOKS_MAX {
+            match self.work_out(self.look(hub).await?) {
+                Err(error) if is_torn(&error) => continue,
+                commit => return commit,
+            }
+        }
+        self.work_out(self.look(hub).await?)
     }
 
     async fn look(&self, hub: &Hub) -> Result<Snapshot, ActError> {
@@ -513,6 +522,13 @@ impl<'a> Act<'a> {
             }
         }
     }
+}
+
+/// Whether the picture was to blame. Its rows are read one table after the other: an agent may be in a turn in it that
+/// had ended by the time the turns were read. What the agent shall be told then has no turn whose rune would tell it
+/// (L13, L14), and nothing lands that would be found out by a version. The next look sees both of one moment.
+fn is_torn(error: &ActError) -> bool {
+    matches!(error, ActError::Alone(_))
 }
 
 /// A plan for every hop that could begin with one: born only if the hop does.

@@ -483,6 +483,39 @@ async fn what_an_agent_in_a_turn_made_ends_after_it(stage: Stage) -> Result<()> 
     Ok(())
 }
 
+/// The tables are read one after the other: an agent may seem to be in a turn that is no longer there. Whatever has
+/// nobody to tell it then (L13, L14) is worked out from another look, and does not fail the command.
+async fn a_picture_of_two_moments_is_looked_at_again(stage: Stage) -> Result<()> {
+    use instar_core::machine::agent_lifecycle::TABLE;
+    let troupe = troupe(&stage, |config| config.worker.interrupt_grace_ms = 300).await?;
+    let hub = &troupe.context.hub;
+    // The agent itself is in a turn; then only what it made is.
+    for (at, row) in [(0, "L13"), (1, "L14")] {
+        let (session, family) = generations(&troupe, "done").await?;
+        at_rest(&troupe, session).await?;
+        let turn = troupe.send(family[at], "slow 30000 never", Mode::Queue).await?.context("a turn")?;
+        troupe.in_state(turn, "streaming").await?;
+        let act = || {
+            let torn = std::sync::atomic::AtomicBool::new(true);
+            instar_runtime::Act::new(session, family[0], &TABLE, "kill", cast::person()).preparing(move |picture| {
+                if torn.swap(false, std::sync::atomic::Ordering::SeqCst) {
+                    picture.turns.clear();
+                }
+                Ok(())
+            })
+        };
+        ensure!(act().prepare(hub).await?.is_some(), "to go with another commit");
+        let instar_runtime::Done::Moved { runes } = act().carry_out(hub).await? else {
+            anyhow::bail!("nothing moved");
+        };
+        hub.follow(&runes);
+        all_ended(&troupe, session, &family).await?;
+        let rows = rows(&troupe, session).await?;
+        ensure!(rows.iter().any(|told| told == row), "{row}: {rows:?}");
+    }
+    Ok(())
+}
+
 async fn a_forced_end_gives_results_then_ends_turns_then_agents(stage: Stage) -> Result<()> {
     let troupe = troupe(&stage, |_| ()).await?;
     let (session, family) = generations(&troupe, "slow 30000 never").await?;
@@ -523,6 +556,7 @@ on_both! {
     a_child_in_the_making_may_end_and_may_be_spoken_to;
     what_an_idle_agent_made_ends_with_it;
     what_an_agent_in_a_turn_made_ends_after_it;
+    a_picture_of_two_moments_is_looked_at_again;
     a_forced_end_gives_results_then_ends_turns_then_agents;
     a_parent_ends_a_child_that_is_idle_and_no_other;
     a_parent_waits_for_its_children_and_has_their_answers;
