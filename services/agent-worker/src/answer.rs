@@ -120,6 +120,7 @@ async fn filled(worker: &Worker, held: &mut Held, response: Response) -> Result<
     match summarise(worker, held).await? {
         Summarised::Kept => Ok(Next::Again),
         Summarised::Over => Ok(Next::Over),
+        Summarised::Drained => give_up(worker, held).await,
         Summarised::Useless(why) => {
             tracing::info!(turn = %held.turn_id(), why, "there is no summary; the answer stays cut off");
             let spoken = spoken(held, response);
@@ -300,7 +301,15 @@ async fn crowded(worker: &Worker, held: &mut Held) -> Result<Next> {
             Ok(Next::Again)
         }
         Summarised::Over => Ok(Next::Over),
+        Summarised::Drained => give_up(worker, held).await,
     }
+}
+
+/// The process ends before anything was said that could be kept.
+async fn give_up(worker: &Worker, held: &mut Held) -> Result<Next> {
+    let silence = held.silence();
+    hand_back(worker, held, &silence).await?;
+    Ok(Next::Over)
 }
 
 /// The provider says that the conversation is too long: it is summarised, once.
@@ -313,6 +322,7 @@ async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial
     let why = match tried {
         Summarised::Kept => return Ok(Next::Again),
         Summarised::Over => return Ok(Next::Over),
+        Summarised::Drained => return give_up(worker, held).await,
         Summarised::Useless(why) => why,
     };
     let why = format!(

@@ -41,6 +41,8 @@ pub(crate) enum Summarised {
     Kept,
     /// There is nothing to gain; the turn goes on with what fits.
     Useless(String),
+    /// The process ends: whoever goes on with the turn may try.
+    Drained,
     /// The turn is not ours, or has its end.
     Over,
 }
@@ -79,6 +81,7 @@ pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summar
     }
     instar_crashpoint::crash_point!("worker.summary.before");
     let asked = ask(worker, held, request).await;
+    let drained = asked == Err(Failed::Drained);
     let (used, estimated) = used(&asked, most);
     let (row, useless) = match asked {
         Ok(response) => {
@@ -91,8 +94,7 @@ pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summar
             }
         }
         Err(failed) => {
-            if failed == Failed::Drained {
-                // Whoever goes on with the turn may try.
+            if drained {
                 note(held, None);
             }
             (None, failed.to_string())
@@ -102,7 +104,9 @@ pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summar
     if !book(worker, held, row.as_ref(), used, estimated).await? {
         return Ok(Summarised::Over);
     }
-    let Some(row) = row else { return Ok(Summarised::Useless(useless)) };
+    let Some(row) = row else {
+        return Ok(if drained { Summarised::Drained } else { Summarised::Useless(useless) });
+    };
     held.transcript.push(row);
     metrics::counter!("instar.context.summaries").increment(1);
     tracing::info!(turn = %held.turn_id(), tokens = before, "what was said before the turn was summarised");
