@@ -7,6 +7,7 @@ use anyhow::Result;
 use instar_core::id::MessageId;
 use instar_runtime::context::{self, CALLS_MAX, Frozen};
 use instar_runtime::flow;
+use instar_store::entity::message;
 
 /// `queued`: messages that wait will be part of the turn.
 pub(crate) async fn earlier(worker: &Worker, held: &mut Held, queued: bool) -> Result<()> {
@@ -49,7 +50,11 @@ async fn latest_loop(worker: &Worker, held: &mut Held, queued: bool) -> Result<(
 
 /// The message with which the turn's prompt begins; `waiting` are those that it is about to take up.
 pub(crate) fn prompt(held: &Held, waiting: &[MessageId]) -> Option<MessageId> {
-    let own = context::is_prompted(&held.turn, &held.transcript);
-    let first = waiting.first().copied().filter(|_| !own);
-    first.or_else(|| context::epoch(&held.turn, &held.transcript))
+    if waiting.is_empty() {
+        return context::epoch(&held.turn, &held.transcript);
+    }
+    // One that has waited may be older than the one that the turn was queued for.
+    let own = |m: &&message::Model| m.turn_id == Some(held.turn.id) && context::is_prompt(m);
+    let own = held.transcript.iter().filter(own).map(|m| MessageId::from(m.id));
+    own.chain(waiting.iter().copied()).min()
 }

@@ -174,6 +174,10 @@ impl Held {
             message.turn_id = Some(self.turn.id);
         }
         self.transcript.retain(|m| m.turn_id.is_some());
+        if !waiting.is_empty() {
+            // As the rows are in order from now on.
+            self.transcript.sort_by_key(|m| (m.turn_id, m.id));
+        }
         // Those that came while the rows were read, or are too many for one turn.
         self.waiting = self.waiting_count > waiting.len() as i64;
     }

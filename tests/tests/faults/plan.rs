@@ -165,7 +165,8 @@ async fn a_plan_of_fifty_tasks_reaches_its_goal_though_a_process_dies_every_seco
     }
     let met = ended(&fleet, &plan).await?;
     println!("{} tasks in {:.1} s, {killed} processes killed", met.tasks.len(), began.elapsed().as_secs_f64());
-    ensure!(met.tasks.len() == 50 && killed > 2, "{} tasks, {killed} killed", met.tasks.len());
+    let added: Vec<_> = met.tasks.iter().filter(|task| !task.key.contains('-')).map(|task| json!(task)).collect();
+    ensure!(met.tasks.len() == 50 && killed > 2, "{} tasks, {killed} killed; added: {added:#?}", met.tasks.len());
     ensure!(met.tasks.iter().any(|task| task.attempt > 1), "nothing ever failed");
     // Each was asked for what it is, and for nothing that its agent did before.
     for task in &met.tasks {

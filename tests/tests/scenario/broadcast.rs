@@ -159,6 +159,7 @@ async fn is_filled_into_instructions_the_newest_that_stands(world: World) -> Res
     let system = async |words: &str| -> Result<String> {
         let turn = text(&world.turn(&agent, words).await?, "id")?;
         let context = world.get(&format!("/v1/turns/{turn}/context")).await?;
+        ensure!(context["exact"] == true, "{context:#}");
         let sent = requests(&world).pop().context("a request")?;
         ensure!(sent.body["messages"][0]["content"] == context["system"], "{context:#}");
         text(&context, "system")
@@ -172,7 +173,13 @@ async fn is_filled_into_instructions_the_newest_that_stands(world: World) -> Res
     let done =
         |page: &Value| page["data"].as_array().is_some_and(|turns| turns.iter().all(|t| t["ended_at"].is_string()));
     world.until(&format!("/v1/turns?agent={agent}"), done).await?;
+    // One that came as a turn ended may still wait, and is taken up by this one.
     ensure!(system("after").await? == word("second"));
+    let page = world.get(&format!("/v1/turns?agent={agent}")).await?;
+    for turn in page["data"].as_array().into_iter().flatten() {
+        let context = world.get(&format!("/v1/turns/{}/context", text(turn, "id")?)).await?;
+        ensure!(context["exact"] == true, "{turn:#} {context:#}");
+    }
     let page = world.get(&format!("/v1/sessions/{session}/broadcasts")).await?;
     let said: Vec<&str> =
         page["data"].as_array().into_iter().flatten().filter_map(|one| one["content"].as_str()).collect();

@@ -1,11 +1,13 @@
 //! What agents see of their past, through worker, runner and scheduler on both backends.
 
 use anyhow::{Context, Result, ensure};
-use instar_core::id::{AgentId, SessionId};
+use instar_core::context::{Budget, digest};
+use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::ConfigUpdated;
 use instar_runtime::config::{Config, ModelConfig};
-use instar_runtime::flow::Mode;
+use instar_runtime::context::{Facts, Frozen, Rows, Setting, compose};
+use instar_runtime::flow::{self, Mode};
 use instar_store::entity::{agent, message};
 use instar_store::{Answer, Change, Commit};
 use instar_testkit::model::{Reply, Request, Script};
@@ -203,7 +205,87 @@ async fn a_turn_notes_what_it_sent_in_a_few_bytes(stage: Stage) -> Result<()> {
     Ok(())
 }
 
+/// What the rows give for a provider call of a turn, held against what its worker noted when it made the call.
+async fn is_exact(stage: &Stage, turn: TurnId, number: u64) -> Result<()> {
+    let row = stage.store.turn(turn).await?.context("the turn")?;
+    let agent = stage.store.agent(row.agent_id.into()).await?.context("the agent")?;
+    let latest = MessageId::from(uuid::Uuid::max());
+    let messages = stage.store.messages_up_to(row.agent_id.into(), turn, latest, 1_000).await?;
+    let seen = stage.store.calls_seen(row.agent_id.into(), turn, 40).await?;
+    let (calls, earlier): (Vec<_>, Vec<_>) = seen.into_iter().partition(|call| call.turn_id == Some(row.id));
+    let facts = Facts::default();
+    let setting = Setting { facts: &facts, snapshot: &|_| None, budget: Budget(u64::MAX), window: 1_000 };
+    let answers = i64::try_from(number)? - 1;
+    let (agent, turn) = (&agent, &row);
+    let rows = Rows { agent, turn, messages: &messages, calls: &calls, earlier: &earlier, answers };
+    let composed = compose(rows, &setting);
+    let noted = Frozen::of(&row).words(number).map(str::to_owned);
+    ensure!(noted.as_deref() == Some(digest(&composed).as_str()), "{noted:?} {:#?}", composed.messages);
+    Ok(())
+}
+
+/// As a broadcast leaves one that found the agent in a turn which ended at that very moment.
+async fn a_message_that_waited_since_before_the_turns_own_comes_first(stage: Stage) -> Result<()> {
+    let troupe = Troupe::start(&stage, Script::function(|_| Reply::text("Done.")), Config::default()).await?;
+    let (session, id) = agent(&troupe, json!({})).await?;
+    ask(&troupe, id, "hello").await?;
+    let store = &stage.store;
+    let old = MessageId::from(uuid::Uuid::now_v7());
+    let row = store.agent(id).await?.context("the agent")?;
+    let said = flow::message(
+        &store.session(session).await?.context("the session")?,
+        &row,
+        false,
+        "new words",
+        cast::person(),
+        None,
+    )?;
+    let mut commit = said.commit;
+    commit.insert(
+        &message::TABLE,
+        message::Model {
+            id: old.uuid(),
+            session_id: session.uuid(),
+            agent_id: id.uuid(),
+            turn_id: None,
+            version: 0,
+            role: "user".into(),
+            source: "broadcast".into(),
+            mode: "queue".into(),
+            content: "old words".into(),
+            data: None,
+            created_at: commit.at(),
+        },
+    );
+    let Answer::Moved(landed) = troupe.context.hub.commit(commit).await? else { anyhow::bail!("overtaken") };
+    troupe.context.hub.follow(&landed.runes);
+    let turn = said.turn.context("a turn")?;
+    ensure!(troupe.ended(turn).await?.status == "completed");
+    let texts = |request: &Request| -> Vec<String> {
+        let said = request.messages().iter().filter(|m| m["role"] == "user");
+        said.map(|m| m["content"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let sent = texts(&troupe.model.requests().pop().context("a request")?).join("|");
+    let (first, second) = (sent.find("old words"), sent.find("new words"));
+    ensure!(first.is_some() && first < second, "{sent}");
+    is_exact(&stage, turn, 1).await?;
+    let runes = store.runes(session, 0, 100).await?;
+    let started = runes.iter().rfind(|rune| rune.kind == "turn.started").context("turn.started")?;
+    ensure!(started.payload.get().contains(&old.to_string()), "{}", started.payload.get());
+    // Nor do later turns see it elsewhere, of a worker that knows the agent or of one that does not.
+    for known in [true, false] {
+        if !known {
+            touch(&troupe, session, id).await?;
+        }
+        let turn = troupe.send(id, "go on", Mode::Queue).await?.context("a turn")?;
+        ensure!(troupe.ended(turn).await?.status == "completed");
+        is_exact(&stage, turn, 1).await?;
+    }
+    Ok(())
+}
+
 on_both! {
+    a_message_that_waited_since_before_the_turns_own_comes_first;
     the_latest_tool_loop_is_seen_whether_the_agent_is_known_or_read_anew;
     an_order_is_not_lost_however_much_was_said_since;
     what_no_longer_fits_is_summarised_once_and_then_known_by_its_summary;

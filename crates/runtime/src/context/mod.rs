@@ -26,7 +26,7 @@ pub const CALLS_MAX: u64 = 64;
 pub struct Rows<'a> {
     pub agent: &'a agent::Model,
     pub turn: &'a turn::Model,
-    /// Of this turn and of earlier ones, in order of turn and time.
+    /// Of this turn and of earlier ones, in any order.
     pub messages: &'a [message::Model],
     /// Of this turn.
     pub calls: &'a [tool_call::Model],

@@ -1,4 +1,5 @@
-//! Which messages a turn sees.
+//! Which messages a turn sees, and in which order: that of turns, and within one that of ids. Whoever holds the rows
+//! may have them in another, such as a worker whose turn takes up a message that had waited since before the turn's own.
 
 use super::{Frozen, Rows};
 use crate::plan::Work;
@@ -29,21 +30,22 @@ pub fn summary<'a>(turn: &turn::Model, messages: &'a [message::Model], answers: 
 /// The message with which the last prompt begins. Fixed when the turn starts: what its row says, else what
 /// the messages say.
 pub fn epoch(turn: &turn::Model, messages: &[message::Model]) -> Option<MessageId> {
-    let own = messages.iter().find(|m| m.turn_id == Some(turn.id) && is_prompt(m));
-    if let Some(own) = own {
-        return Some(MessageId::from(own.id));
+    let first = |of: Uuid| messages.iter().filter(|m| m.turn_id == Some(of) && is_prompt(m)).map(|m| m.id).min();
+    if let Some(own) = first(turn.id) {
+        return Some(MessageId::from(own));
     }
     if let Some(frozen) = Frozen::of(turn).epoch {
         return Some(frozen);
     }
-    let of = messages.iter().rfind(|m| m.turn_id.is_some() && is_prompt(m))?.turn_id;
-    messages.iter().find(|m| m.turn_id == of && is_prompt(m)).map(|m| MessageId::from(m.id))
+    let last = messages.iter().filter(|m| is_prompt(m)).filter_map(|m| m.turn_id).max()?;
+    first(last).map(MessageId::from)
 }
 
 /// The newest messages of earlier turns, `most` at the most.
 pub fn window(turn: Uuid, messages: &[message::Model], most: usize) -> Vec<&message::Model> {
     let earlier = |m: &&message::Model| m.turn_id.is_some_and(|of| of != turn) && m.source != SUMMARY;
     let mut kept: Vec<&message::Model> = messages.iter().filter(earlier).collect();
+    kept.sort_by_key(|m| (m.turn_id, m.id));
     kept.drain(..kept.len().saturating_sub(most));
     kept
 }
@@ -79,7 +81,8 @@ pub(super) fn parts<'a>(rows: Rows<'a>, most: usize) -> (Vec<&'a message::Model>
     let lost = messages.iter().find(|m| epoch == Some(MessageId::from(m.id)) && m.turn_id != Some(turn.id));
     front.extend(lost.filter(|lost| !history.iter().any(|m| m.id == lost.id)));
     front.append(&mut history);
-    let own = messages.iter().filter(|m| m.turn_id == Some(turn.id) && m.source != SUMMARY).collect();
+    let mut own: Vec<_> = messages.iter().filter(|m| m.turn_id == Some(turn.id) && m.source != SUMMARY).collect();
+    own.sort_by_key(|m| m.id);
     (front, own)
 }
 

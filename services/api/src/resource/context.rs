@@ -44,6 +44,8 @@ pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
     let store = call.api.store();
     let id = AgentId::from(turn.agent_id);
     let agent = store.agent(id).await?.ok_or_else(|| Problem::absent("agent", &id.to_string()))?;
+    // A worker has looked before it offered them, and may know of some that this process does not.
+    call.api.discovered.refresh_for(&names(&agent)).await;
     let past = Past::read(&call, &agent, turn, number).await?;
     let (now, exact) = past.sent(&call, &agent);
     if !exact && past.frozen.words(number).is_some() {
