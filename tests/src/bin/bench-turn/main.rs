@@ -30,8 +30,7 @@ struct Figure {
     p99: f64,
     /// Of each process and its children.
     cpu: Vec<f64>,
-    wal: f64,
-    commits: f64,
+    database: meter::Work,
 }
 
 fn percentile(sorted: &[f64], share: f64) -> f64 {
@@ -50,23 +49,18 @@ async fn measure(
     let mut load = Load::start_as(fleet.client.clone().without_keys(), agents, &["echo"]);
     load.more(agents.len() as u64, Duration::from_secs(60)).await?;
     let (cpu, before) = (meter::cpu_seconds(roots)?, load.finished());
-    let database = match store {
-        Some(store) => meter::database(store).await?,
-        None => (0.0, 0.0),
+    let done = async || match store {
+        Some(store) => meter::Work::so_far(store).await,
+        None => Ok(meter::Work::NONE),
     };
+    let database = done().await?;
     let begun = Instant::now();
     tokio::time::sleep(time).await;
     let (turns, took) = ((load.finished() - before) as f64, begun.elapsed().as_secs_f64());
     let ended = Instant::now();
     let cpu = meter::cpu_seconds(roots)?.into_iter().zip(cpu).map(|(after, before)| after - before);
     let cpu = cpu.map(|seconds| seconds * 1000.0 / turns).collect();
-    let (wal, commits) = match store {
-        Some(store) => {
-            let (wal, commits) = meter::database(store).await?;
-            (wal - database.0, commits - database.1)
-        }
-        None => (f64::NAN, f64::NAN),
-    };
+    let database = done().await?.per(turns, database);
     let finished = load.stop().await?;
     let inside = finished.iter().filter(|f| f.began >= begun && f.ended <= ended);
     let mut times: Vec<f64> = inside.map(|f| (f.ended - f.began).as_secs_f64() * 1e3).collect();
@@ -76,8 +70,7 @@ async fn measure(
         p50: percentile(&times, 0.5),
         p99: percentile(&times, 0.99),
         cpu,
-        wal: wal / turns,
-        commits: commits / turns,
+        database,
     })
 }
 
@@ -93,14 +86,15 @@ async fn agents(fleet: &Fleet, n: usize) -> Result<Vec<String>> {
 fn show(level: usize, figure: &Figure) {
     let each: Vec<String> = figure.cpu.iter().map(|cpu| format!("{cpu:.2}")).collect();
     println!(
-        "{level} | {:.0} | {:.2} | {:.2} | {:.2} | {} | {:.1} | {:.2}",
+        "{level} | {:.0} | {:.2} | {:.2} | {:.2} | {} | {:.1} | {:.2} | {:.2}",
         figure.turns_per_second,
         figure.p50,
         figure.p99,
         figure.cpu.iter().sum::<f64>(),
         each.join(" "),
-        figure.wal / 1e3,
-        figure.commits
+        figure.database.wal_bytes / 1e3,
+        figure.database.commits,
+        figure.database.transactions
     );
 }
 
@@ -129,9 +123,9 @@ async fn main() -> Result<()> {
 
     println!("distributed: best of {rounds} rounds of {} s each", time.as_secs());
     println!(
-        "agents | turns/s | p50 ms | p99 ms | CPU s per 1,000 turns | api scheduler worker runner Postgres NATS | WAL kB per turn | commits per turn"
+        "agents | turns/s | p50 ms | p99 ms | CPU s per 1,000 turns | api scheduler worker runner Postgres NATS | WAL kB per turn | commits per turn | transactions per turn, reads included"
     );
-    println!("---:|---:|---:|---:|---:|---:|---:|---:");
+    println!("---:|---:|---:|---:|---:|---:|---:|---:|---:");
     let everybody = agents(&fleet, only.unwrap_or(LEVELS[2])).await?;
     for level in only.map_or(LEVELS.to_vec(), |only| vec![only]) {
         let mut best: Option<Figure> = None;
@@ -159,9 +153,9 @@ async fn main() -> Result<()> {
     let roots: Vec<u32> = embedded.nodes.iter().map(|node| node.pid()).collect();
     println!("\nembedded (SQLite, one process): best of {rounds} rounds of {} s each", time.as_secs());
     println!(
-        "agents | turns/s | p50 ms | p99 ms | CPU s per 1,000 turns | the process | WAL kB per turn | commits per turn"
+        "agents | turns/s | p50 ms | p99 ms | CPU s per 1,000 turns | the process | WAL kB per turn | commits per turn | transactions per turn, reads included"
     );
-    println!("---:|---:|---:|---:|---:|---:|---:|---:");
+    println!("---:|---:|---:|---:|---:|---:|---:|---:|---:");
     let everybody = agents(&embedded, LEVELS[2]).await?;
     for level in LEVELS {
         let mut best: Option<Figure> = None;
