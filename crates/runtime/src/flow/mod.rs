@@ -25,8 +25,8 @@ pub use budget::{
 };
 use budget::{book, settle_summary, with_summary};
 pub use call::{
-    CALL_ATTEMPTS_MAX, Outcome, event, kills_runners, lost, progress, result, result_json, runs_again, start,
-    state_after, status_token,
+    CALL_ATTEMPTS_MAX, Outcome, RUNNER_LOST, event, kills_runners, lost, progress, result, result_json, runs_again,
+    start, state_after, status_token,
 };
 pub use child::{AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, bear_child, fail_child, finish_child, tell};
 pub use end::{
