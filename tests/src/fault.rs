@@ -23,6 +23,13 @@ const ROUNDS: u64 = 4;
 /// A crash point that is not reached under load within this is void.
 const HIT_WITHIN: Duration = Duration::from_secs(20);
 const RECOVERY_WITHIN: Duration = Duration::from_secs(60);
+/// Of the calls that runners die over a third may not be made again.
+const ORPHANS_MAX: usize = 8;
+/// A lease of 3 s, and some looks of the scheduler.
+const ORPHANED_WITHIN: Duration = Duration::from_secs(6);
+/// Between a decision and its being known to all.
+const COMMITS: [&str; 4] =
+    ["store.commit.before", "store.commit.after", "runtime.publish.before", "runtime.publish.after"];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -41,6 +48,10 @@ pub enum Fault {
     },
     Terminate {
         service: &'static str,
+    },
+    /// The scheduler kills itself over what a runner left that died in the midst of an effect.
+    Orphaned {
+        point: &'static str,
     },
     NatsKilled,
     NatsWiped,
@@ -71,6 +82,7 @@ impl Display for Fault {
             Fault::Kill { service } => write!(f, "{service} killed -9"),
             Fault::Freeze { service } => write!(f, "{service} frozen past its lease"),
             Fault::Terminate { service } => write!(f, "{service} terminated"),
+            Fault::Orphaned { point } => write!(f, "scheduler dies at {point} over what a dead runner left"),
             Fault::NatsKilled => write!(f, "NATS killed -9, restarted"),
             Fault::NatsWiped => write!(f, "NATS killed -9, restarted empty"),
             Fault::PostgresKilled => write!(f, "Postgres killed -9, restarted"),
@@ -237,6 +249,7 @@ impl Ground {
                 self.fleet.node(service)?.resume()?;
                 Ok(Some(at))
             }
+            Fault::Orphaned { point } => self.orphan(point).await,
             Fault::NatsKilled => {
                 let at = Instant::now();
                 self.nats.kill9().await?;
@@ -317,6 +330,29 @@ impl Ground {
         Ok(Some(struck))
     }
 
+    /// Runners die until one of them leaves what the scheduler has to write down, which it does once their leases have
+    /// run out.
+    async fn orphan(&mut self, point: &'static str) -> Result<Option<Instant>> {
+        let place = self.fleet.nodes.iter().position(|n| n.service == "scheduler").context("no scheduler")?;
+        if self.exchange("scheduler", &[(instar_crashpoint::VARIABLE, &format!("{point}:1"))]).await?.is_none() {
+            bail!("the scheduler died on its way up");
+        }
+        for _ in 0..ORPHANS_MAX {
+            self.crash("tool-runner", "runner.effect.after:1").await?;
+            let end = Instant::now() + ORPHANED_WITHIN;
+            while Instant::now() < end {
+                if self.fleet.nodes[place].ended()?.is_some() {
+                    let struck = Instant::now();
+                    self.replace("scheduler", &[]).await?;
+                    return Ok(Some(struck));
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        self.exchange("scheduler", &[]).await?;
+        Ok(None)
+    }
+
     async fn cut(
         &mut self,
         service: &'static str,
@@ -387,7 +423,7 @@ pub fn all() -> Vec<Fault> {
             let passes = match owner {
                 "worker" => service == "agent-worker",
                 "runner" => service == "tool-runner",
-                // The scheduler commits only when something was lost, or in a play.
+                // The scheduler commits only when something was lost, which is a fault of its own, or in a play.
                 "store" | "runtime" => service != "scheduler",
                 _ => false,
             };
@@ -402,6 +438,7 @@ pub fn all() -> Vec<Fault> {
         faults.push(Fault::Kill { service });
         faults.push(Fault::Terminate { service });
     }
+    faults.extend(COMMITS.map(|point| Fault::Orphaned { point }));
     faults.push(Fault::Freeze { service: "agent-worker" });
     faults.push(Fault::Freeze { service: "tool-runner" });
     faults.push(Fault::Freeze { service: "scheduler" });
@@ -418,19 +455,18 @@ pub fn all() -> Vec<Fault> {
 
 /// Faults in the midst of plays, each where it can strike.
 pub fn lively() -> Vec<(Play, Fault)> {
-    const COMMITS: [&str; 4] =
-        ["store.commit.before", "store.commit.after", "runtime.publish.before", "runtime.publish.after"];
     const TIMERS: [&str; 2] = ["scheduler.timer.before", "scheduler.timer.after"];
     const SUMMARIES: [&str; 2] = ["worker.summary.before", "worker.summary.after"];
     const NATIVE: [&str; 2] = ["runner.native.before", "runner.native.after"];
     const ACCOUNT: [&str; 4] =
         ["runner.account.before", "runner.account.after", "runner.effect.before", "runner.effect.after"];
+    const EFFECTS: [&str; 2] = ["runner.effect.before", "runner.effect.after"];
     const SEALS: [&str; 2] = ["scheduler.seal.before", "scheduler.seal.after"];
     const ARCHIVES: [&str; 4] =
         ["archive.write.before", "archive.write.after", "archive.commit.before", "archive.commit.after"];
     const PRUNES: [&str; 2] = ["archive.prune.before", "archive.prune.after"];
     const STEPS: [&str; 4] = ["runner.step.before", "runner.step.after", "runner.effect.before", "runner.effect.after"];
-    let places: [(Play, &'static str, &[&[&'static str]]); 20] = [
+    let places: [(Play, &'static str, &[&[&'static str]]); 23] = [
         (Play::Nudges, "scheduler", &[&COMMITS, &TIMERS]),
         (Play::Nudges, "agent-worker", &[&COMMITS]),
         (Play::Nudges, "api", &[&COMMITS]),
@@ -451,6 +487,9 @@ pub fn lively() -> Vec<(Play, Fault)> {
         (Play::Plans, "tool-runner", &[&COMMITS, &NATIVE]),
         (Play::Plans, "agent-worker", &[&COMMITS]),
         (Play::Plans, "api", &[&COMMITS]),
+        (Play::Words, "api", &[&COMMITS]),
+        (Play::Words, "agent-worker", &[&COMMITS]),
+        (Play::Words, "tool-runner", &[&COMMITS, &EFFECTS]),
     ];
     let mut faults = Vec::new();
     for (play, service, points) in places {

@@ -3,6 +3,7 @@
 
 mod errand;
 mod person;
+mod word;
 
 use crate::audit;
 use crate::fleet::Fleet;
@@ -79,10 +80,12 @@ pub enum Play {
     Missions,
     /// Goals, tasks and a critic.
     Plans,
+    /// Calls that wait for a person's word, and answers that people speak into.
+    Words,
 }
 
 impl Play {
-    pub const ALL: [Play; 8] = [
+    pub const ALL: [Play; 9] = [
         Play::Nudges,
         Play::Broadcasts,
         Play::Summaries,
@@ -91,6 +94,7 @@ impl Play {
         Play::Endings,
         Play::Missions,
         Play::Plans,
+        Play::Words,
     ];
 }
 
@@ -105,6 +109,7 @@ impl Display for Play {
             Play::Endings => "endings",
             Play::Missions => "missions",
             Play::Plans => "plans",
+            Play::Words => "words",
         })
     }
 }
@@ -121,7 +126,7 @@ pub fn script() -> Script {
         let word = text.split_whitespace().next().unwrap_or_default();
         match word {
             _ if text.starts_with("<conversation>") => Reply::text("They talked."),
-            "call" | "calls" => puppet::reply(request),
+            "call" | "calls" | "slow" => puppet::reply(request),
             "charge" | "put" | "login" if request.tool_results().is_empty() => {
                 Reply::call(word, json!({"token": text}))
             }
@@ -272,6 +277,7 @@ impl Driver {
             Play::Endings => self.end(&word).await?,
             Play::Missions => self.sail(&word).await?,
             Play::Plans => self.reach(&word).await?,
+            Play::Words => self.speak(&word).await?,
         };
         Ok((session, agents, word))
     }
@@ -423,6 +429,7 @@ pub async fn verify(play: Play, rounds: &[Round], fleet: &Fleet, store: &Store) 
             Play::Children => born(store, round).await?,
             Play::Missions => errand::sailed(store, round).await?,
             Play::Plans => errand::reached(store, round).await?,
+            Play::Words => word::spoken(fleet, store, round).await?,
             Play::Accounts | Play::Endings => Vec::new(),
         };
         wrong.extend(said);

@@ -20,6 +20,7 @@ pub struct NewKey<'a> {
     pub name: &'a str,
     pub role: &'a str,
     pub hash: [u8; 32],
+    pub expires_at: Option<DateTime<Utc>>,
 }
 
 impl Store {
@@ -34,6 +35,7 @@ impl Store {
             created_at: Set(Utc::now().trunc_subsecs(6)),
             last_used_at: Set(None),
             revoked_at: Set(None),
+            expires_at: Set(new.expires_at.map(|at| at.trunc_subsecs(6))),
         };
         let keep = OnConflict::column(api_key::Column::Hash).do_nothing().to_owned();
         api_key::Entity::insert(row).on_conflict(keep).exec_without_returning(&self.db).await?;
@@ -41,7 +43,7 @@ impl Store {
         found.ok_or_else(|| StoreError::Unusable("a key that was just stored is not there".into()))
     }
 
-    /// Also one that is revoked.
+    /// Also one that is revoked or has expired.
     pub async fn key_by_hash(&self, hash: &[u8; 32]) -> Result<Option<api_key::Model>, StoreError> {
         let found = api_key::Entity::find().filter(api_key::Column::Hash.eq(hash.to_vec())).one(&self.db).await?;
         Ok(found)

@@ -190,7 +190,7 @@ impl Runner {
     ) -> Outcome {
         if call.tool.spec().kind == Kind::Mcp {
             return match &self.servers {
-                Some(servers) => servers.call(call, &charged.arguments, sink, flight, end).await,
+                Some(servers) => servers.call(call, &charged, sink, flight, end).await,
                 None => {
                     let failure = Failure::new(code::MCP_UNAVAILABLE, "this runner has no MCP servers");
                     Outcome::failed(ResultStatus::Error, failure)

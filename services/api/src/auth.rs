@@ -1,21 +1,25 @@
 //! Keys and what they may do. The key itself is never stored: only its SHA-256.
 
 use axum::http::{HeaderMap, header};
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use instar_core::machine::By;
 use instar_core::rune::Actor;
 use instar_store::entity::api_key;
 use instar_store::{NewKey, Store, StoreError};
 use sha2::{Digest, Sha256};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
+use crate::pace::Pace;
 use crate::problem::Problem;
 
 /// How long a key that was found good is not looked up again; a revoked one lives on that long.
 const FRESH: Duration = Duration::from_secs(5);
+const MINUTE: Duration = Duration::from_secs(60);
+pub(crate) const FAILED: &str = "instar.auth.failures";
 const REMEMBERED_MAX: usize = 10_000;
 const KEY_BYTES_MAX: usize = 512;
 pub(crate) const KEY_PREFIX: &str = "key";
@@ -53,6 +57,7 @@ pub(crate) struct Caller {
     pub(crate) name: Arc<str>,
     pub(crate) namespace: Arc<str>,
     pub(crate) role: Role,
+    expires_at: Option<DateTime<Utc>>,
 }
 
 impl Caller {
@@ -75,23 +80,47 @@ pub(crate) fn hash(key: &str) -> [u8; 32] {
 
 /// Stores a key that is known beforehand, such as the first admin's. Once more changes nothing.
 pub async fn ensure_key(store: &Store, namespace: &str, name: &str, role: Role, key: &str) -> Result<(), StoreError> {
-    store.add_key(&NewKey { namespace, name, role: role.token(), hash: hash(key) }).await.map(drop)
+    store.add_key(&NewKey { namespace, name, role: role.token(), hash: hash(key), expires_at: None }).await.map(drop)
 }
 
-/// Keys that were found good a moment ago.
-#[derive(Default)]
-pub(crate) struct Known(Mutex<HashMap<[u8; 32], (Caller, Instant)>>);
+/// Keys that were found good, and where those come from that were not.
+pub(crate) struct Known {
+    good: Mutex<HashMap<[u8; 32], (Caller, Instant)>>,
+    failed: Pace<IpAddr>,
+}
 
 impl Known {
-    /// Whose request this is.
-    pub(crate) async fn caller(&self, store: &Store, headers: &HeaderMap) -> Result<Caller, Problem> {
+    pub(crate) fn new(failed_per_minute_max: u32) -> Known {
+        Known { good: Mutex::default(), failed: Pace::new(failed_per_minute_max, MINUTE) }
+    }
+
+    /// Whose request this is, that comes `from` there.
+    pub(crate) async fn caller(
+        &self,
+        store: &Store,
+        headers: &HeaderMap,
+        from: Option<IpAddr>,
+    ) -> Result<Caller, Problem> {
         let key = bearer(headers).ok_or_else(Problem::unauthenticated)?;
         let hash = hash(key);
-        if let Some(caller) = self.remembered(&hash) {
-            return Ok(caller);
+        let known = match self.remembered(&hash) {
+            Some((caller, true)) => return Ok(caller),
+            known => known.is_some(),
+        };
+        // Whoever guesses must not shut out those who come from the same address with a key that was good before.
+        if let Some(from) = from.filter(|_| !known) {
+            self.failed.has_room(from, Instant::now()).map_err(too_many_failed)?;
         }
-        let row = store.key_by_hash(&hash).await?.filter(|row| row.revoked_at.is_none());
-        let caller = row.and_then(read).ok_or_else(Problem::unauthenticated)?;
+        let good =
+            |row: &api_key::Model| row.revoked_at.is_none() && row.expires_at.is_none_or(|until| until > Utc::now());
+        let Some(caller) = store.key_by_hash(&hash).await?.filter(good).and_then(read) else {
+            self.good.lock().unwrap_or_else(PoisonError::into_inner).remove(&hash);
+            if let Some(from) = from {
+                metrics::counter!(FAILED).increment(1);
+                self.failed.take(from, Instant::now()).map_err(too_many_failed)?;
+            }
+            return Err(Problem::unauthenticated());
+        };
         self.remember(hash, caller.clone());
         let (store, id) = (store.clone(), caller.key);
         tokio::spawn(async move {
@@ -104,16 +133,18 @@ impl Known {
 
     /// Forgets a key that was just revoked here; other processes forget it by themselves.
     pub(crate) fn forget(&self, id: Uuid) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (caller, _)| caller.key != id);
+        self.good.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, (caller, _)| caller.key != id);
     }
 
-    fn remembered(&self, hash: &[u8; 32]) -> Option<Caller> {
-        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.get(hash).filter(|(_, at)| at.elapsed() < FRESH).map(|(caller, _)| caller.clone())
+    /// One that was good, and whether that is so recent that it is not looked up again.
+    fn remembered(&self, hash: &[u8; 32]) -> Option<(Caller, bool)> {
+        let known = self.good.lock().unwrap_or_else(PoisonError::into_inner);
+        let lasts = |caller: &Caller| caller.expires_at.is_none_or(|until| until > Utc::now());
+        known.get(hash).map(|(caller, at)| (caller.clone(), at.elapsed() < FRESH && lasts(caller)))
     }
 
     fn remember(&self, hash: [u8; 32], caller: Caller) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.good.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= REMEMBERED_MAX {
             known.retain(|_, (_, at)| at.elapsed() < FRESH);
         }
@@ -121,6 +152,10 @@ impl Known {
             known.insert(hash, (caller, Instant::now()));
         }
     }
+}
+
+fn too_many_failed(wait: Duration) -> Problem {
+    Problem::too_many("too many requests with keys that open nothing came from this address; wait a while", wait)
 }
 
 fn bearer(headers: &HeaderMap) -> Option<&str> {
@@ -133,5 +168,6 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
 fn read(row: api_key::Model) -> Option<Caller> {
     // A role that this version does not know gives no right at all.
     let role = Role::parse(&row.role)?;
-    Some(Caller { key: row.id, name: row.name.into(), namespace: row.namespace.into(), role })
+    let (name, namespace) = (row.name.into(), row.namespace.into());
+    Some(Caller { key: row.id, name, namespace, role, expires_at: row.expires_at })
 }

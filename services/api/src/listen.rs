@@ -1,8 +1,9 @@
 //! Connections: small writes go out at once, and one whose reader has stopped reading is closed.
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -29,6 +30,16 @@ impl Listener for Listen {
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.0.local_addr()
+    }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+impl Connected<IncomingStream<'_, Listen>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, Listen>) -> Self {
+        Peer(stream.remote_addr().ip())
     }
 }
 

@@ -1,44 +1,58 @@
-//! How often a key may be used: so many requests a second, and a second's worth at once.
+//! How often something may be done: so many times within a while, and a while's worth at once.
 //!
-//! Each process counts for itself. It must not know what is asked for.
+//! Each process counts for itself. It must not know what is counted.
 
-use crate::problem::Problem;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use uuid::Uuid;
 
-/// Keys that are counted; beyond this those that are not over their limit are forgotten.
+/// Those that are counted; beyond this the ones that have done nothing lately are forgotten.
 const COUNTED_MAX: usize = 10_000;
 
-pub(crate) struct Pace {
+pub(crate) struct Pace<K> {
     /// 0: any number.
-    per_second_max: u32,
-    /// Until when what each key has asked for would take at the highest pace.
-    busy_until: Mutex<HashMap<Uuid, Instant>>,
+    most: u32,
+    within: Duration,
+    /// Until when what each has done would take at the highest pace.
+    busy_until: Mutex<HashMap<K, Instant>>,
 }
 
-impl Pace {
-    pub(crate) fn new(per_second_max: u32) -> Pace {
-        Pace { per_second_max, busy_until: Mutex::default() }
+impl<K: Hash + Eq> Pace<K> {
+    pub(crate) fn new(most: u32, within: Duration) -> Pace<K> {
+        Pace { most, within, busy_until: Mutex::default() }
     }
 
-    /// Counts a request of this key, or refuses it.
-    pub(crate) fn take(&self, key: Uuid, now: Instant) -> Result<(), Problem> {
-        if self.per_second_max == 0 {
+    pub(crate) fn most(&self) -> u32 {
+        self.most
+    }
+
+    /// Counts one more, or says how long to wait.
+    pub(crate) fn take(&self, who: K, now: Instant) -> Result<(), Duration> {
+        self.count(who, now, true)
+    }
+
+    /// Whether one more would be counted.
+    pub(crate) fn has_room(&self, who: K, now: Instant) -> Result<(), Duration> {
+        self.count(who, now, false)
+    }
+
+    fn count(&self, who: K, now: Instant, takes: bool) -> Result<(), Duration> {
+        if self.most == 0 {
             return Ok(());
         }
         let mut busy_until = self.busy_until.lock().unwrap_or_else(PoisonError::into_inner);
         if busy_until.len() >= COUNTED_MAX {
             busy_until.retain(|_, until| *until > now);
         }
-        let until = busy_until.get(&key).copied().unwrap_or(now).max(now);
-        let next = until + Duration::from_secs(1) / self.per_second_max;
-        if next > now + Duration::from_secs(1) {
-            let what = format!("this key may make {} requests a second; wait a moment", self.per_second_max);
-            return Err(Problem::too_many(&what, 1));
+        let until = busy_until.get(&who).copied().unwrap_or(now).max(now);
+        let next = until + self.within / self.most;
+        if next > now + self.within {
+            return Err(next - now - self.within);
         }
-        busy_until.insert(key, next);
+        if takes {
+            busy_until.insert(who, next);
+        }
         Ok(())
     }
 }
@@ -47,16 +61,20 @@ impl Pace {
 mod tests {
     use super::*;
 
+    const SECOND: Duration = Duration::from_secs(1);
+
     #[test]
-    fn a_second_has_as_many_requests_as_it_may_and_each_key_its_own() {
-        let (pace, now) = (Pace::new(4), Instant::now());
-        let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
-        let taken = (0..10).filter(|_| pace.take(one, now).is_ok()).count();
+    fn a_while_has_as_many_as_it_may_and_everybody_their_own() {
+        let (pace, now) = (Pace::new(4, SECOND), Instant::now());
+        let taken = (0..10).filter(|_| pace.take("one", now).is_ok()).count();
         assert_eq!(taken, 4);
-        assert!(pace.take(other, now).is_ok());
-        assert!(pace.take(one, now + Duration::from_millis(249)).is_err());
-        assert!(pace.take(one, now + Duration::from_millis(251)).is_ok());
-        let free = Pace::new(0);
-        assert!((0..1_000).all(|_| free.take(one, now).is_ok()));
+        assert!(pace.take("other", now).is_ok());
+        assert_eq!(pace.has_room("one", now), Err(Duration::from_millis(250)));
+        assert!(pace.take("one", now + Duration::from_millis(249)).is_err());
+        assert!(pace.has_room("one", now + Duration::from_millis(251)).is_ok());
+        assert!(pace.take("one", now + Duration::from_millis(251)).is_ok());
+        assert!(pace.take("one", now + Duration::from_millis(251)).is_err(), "looking takes nothing, taking does");
+        let free = Pace::new(0, SECOND);
+        assert!((0..1_000).all(|_| free.take("one", now).is_ok()));
     }
 }

@@ -2,12 +2,13 @@
 
 use crate::call::{Call, Reply};
 use crate::idempotency::{Before, Key};
+use crate::listen::Peer;
 use crate::problem::Problem;
 use crate::route::Route;
 use crate::state::Api;
 use crate::strict::Strict;
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Query, RawPathParams};
+use axum::extract::{ConnectInfo, FromRequestParts, Query, RawPathParams};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -88,8 +89,12 @@ async fn carry(
     body: Body,
     traceparent: Option<String>,
 ) -> Result<Response, Problem> {
-    let caller = api.keys.caller(api.store(), &parts.headers).await?;
-    api.pace.take(caller.key, Instant::now())?;
+    let from = parts.extensions.get::<ConnectInfo<Peer>>().map(|from| from.0.0);
+    let caller = api.keys.caller(api.store(), &parts.headers, from).await?;
+    api.pace.take(caller.key, Instant::now()).map_err(|wait| {
+        let most = api.pace.most();
+        Problem::too_many(&format!("this key may make {most} requests a second; wait a moment"), wait)
+    })?;
     if caller.role < route.role {
         return Err(Problem::forbidden(caller.role.token(), route.role.token()));
     }

@@ -9,6 +9,7 @@ use instar_runtime::flow::FlowError;
 use instar_runtime::{ActError, Done, LogError};
 use instar_store::StoreError;
 use serde_json::{Map, Value, json};
+use std::time::Duration;
 
 /// How long to wait before the same request may succeed, seconds.
 const RETRY_SOON_S: u32 = 1;
@@ -141,8 +142,10 @@ impl Problem {
         Problem::new(StatusCode::REQUEST_TIMEOUT, "body_timeout", "Body too slow", detail).retry_after(RETRY_SOON_S)
     }
 
-    pub(crate) fn too_many(what: &str, seconds: u32) -> Self {
+    pub(crate) fn too_many(what: &str, wait: Duration) -> Self {
         let title = "Too many";
+        // In whole seconds, and never none.
+        let seconds = u32::try_from(wait.as_secs()).unwrap_or(u32::MAX).saturating_add(1);
         Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many", title, what.to_owned()).retry_after(seconds)
     }
 

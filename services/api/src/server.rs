@@ -1,6 +1,7 @@
 //! From a context to a server that answers.
 
-use crate::listen::Listen;
+use crate::auth::FAILED;
+use crate::listen::{Listen, Peer};
 use crate::pipeline::{self, DURATION, REQUESTS};
 use crate::problem::Problem;
 use crate::route::{ROUTES, Route};
@@ -59,6 +60,7 @@ pub async fn serve(context: Context, catalog: Catalog) -> Result<Serving, ApiErr
     let drain = context.drain.clone();
     let health = health(&context).router()?;
     metrics::describe_counter!(REQUESTS, "Requests to the API");
+    metrics::describe_counter!(FAILED, "Requests with keys that open nothing");
     metrics::describe_histogram!(DURATION, Unit::Seconds, "Requests to the API");
     let vault = Vault::load(&context.config.secrets, |name| std::env::var(name).ok())?;
     account::declare(context.hub.store(), &context.config.accounts).await?;
@@ -70,6 +72,7 @@ pub async fn serve(context: Context, catalog: Catalog) -> Result<Serving, ApiErr
     let listener = Listen(TcpListener::bind(address).await.map_err(listen)?);
     let address = axum::serve::Listener::local_addr(&listener).map_err(listen)?;
     let begun = drain.clone();
+    let routes = routes.into_make_service_with_connect_info::<Peer>();
     let server = axum::serve(listener, routes).with_graceful_shutdown(async move { begun.draining().await });
     let task = drain.spawn(async move {
         // It never ends with an error: those of single connections are theirs.

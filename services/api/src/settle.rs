@@ -9,13 +9,28 @@ use instar_store::{Answer, Commit, Landed};
 const LOOKS_MAX: usize = 8;
 
 /// Commits what `build` makes of the rows as `look` finds them now, with what it says beside it.
-pub(crate) async fn settle<'a, R, T, F, Fut, B>(call: &'a Call, look: F, mut build: B) -> Result<(Landed, T), Problem>
+pub(crate) async fn settle<'a, R, T, F, Fut, B>(call: &'a Call, look: F, build: B) -> Result<(Landed, T), Problem>
 where
     F: Fn(&'a Call) -> Fut,
     Fut: Future<Output = Result<R, Problem>>,
     B: FnMut(R) -> Result<(Commit, T), Problem>,
 {
-    for _ in 0..LOOKS_MAX {
+    settle_within(call, LOOKS_MAX, look, build).await
+}
+
+/// The same for rows that many write at once, each of whom makes the others look again.
+pub(crate) async fn settle_within<'a, R, T, F, Fut, B>(
+    call: &'a Call,
+    looks: usize,
+    look: F,
+    mut build: B,
+) -> Result<(Landed, T), Problem>
+where
+    F: Fn(&'a Call) -> Fut,
+    Fut: Future<Output = Result<R, Problem>>,
+    B: FnMut(R) -> Result<(Commit, T), Problem>,
+{
+    for _ in 0..looks {
         let (commit, value) = build(look(call).await?)?;
         if let Answer::Moved(landed) = call.api.hub().commit(commit).await? {
             return Ok((landed, value));

@@ -39,8 +39,7 @@ pub(crate) async fn turns(desk: Desk) -> Result<()> {
 /// A step's call whose runner is gone and that must not run again: what that means for step, hop and mission.
 async fn give_up(desk: &Desk, call: &tool_call::Model) -> Result<()> {
     let (session, id, epoch) = (SessionId::from(call.session_id), CallId::from(call.id), call.epoch);
-    let why = "the runner died while the tool ran; whether it took effect is not known";
-    let act = Act::new(session, id, &call_machine::TABLE, "worker_lost", desk.actor.clone()).reason(why);
+    let act = Act::new(session, id, &call_machine::TABLE, "worker_lost", desk.actor.clone()).reason(flow::RUNNER_LOST);
     let act = act.provided(move |snapshot| match snapshot.call(id.uuid()) {
         Some(row) if row.epoch == epoch => Ok(()),
         _ => Err(ActError::Contended),

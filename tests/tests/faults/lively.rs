@@ -17,6 +17,7 @@ async fn no_fault_loses_or_repeats_what_agents_do_by_themselves() -> Result<()> 
         (Play::Endings, crash("scheduler", "store.commit.after")),
         (Play::Missions, crash("tool-runner", "runner.step.after")),
         (Play::Plans, crash("tool-runner", "runner.native.after")),
+        (Play::Words, crash("api", "store.commit.after")),
     ];
     let mut ground = Ground::prepare(env!("CARGO_BIN_EXE_instar-armed").into()).await.context("the ground")?;
     for (play, fault) in &faults {

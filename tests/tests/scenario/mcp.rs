@@ -168,6 +168,8 @@ async fn a_server_that_dies_in_a_call_leaves_it_unknown(world: World) -> Result<
     let turn = world.turn(&agent, "Let it die.").await?;
     let call = result(&world, &turn).await?;
     assert_eq!(call["result_status"], "unknown", "{call}");
+    let why = call["result"]["error"].as_str().unwrap_or_default();
+    assert!(why.contains("the server ended before it answered"), "{call}");
     assert_eq!(Witnessed::count(witness(&world, "frail"), "die"), 1);
     tool(&world, "frail.now", |tool| tool["available"] == true).await?;
     let other = world.agent(&session, json!({"name": "bob", "tools": ["frail.*"]})).await?;

@@ -111,7 +111,20 @@ transport = "stdio"
 command = ["/bin/sh", "-c", "echo $TOKEN; echo told $TOKEN $MCP_TOKEN >&2; env >&2; env; exit 3"]
 env = ["MCP_TOKEN"]
 environment = { TOKEN = "secret://mcp" }
+[[mcp_servers]]
+name = "keyed"
+transport = "stdio"
+command = ["MCP_SERVER", "stdio"]
+pin = "none"
+[mcp_servers.overrides.repeat]
+secret_arguments = ["text"]
+[mcp_servers.overrides.change]
+secret_arguments = ["to"]
+[mcp_servers.overrides.die]
+secret_arguments = ["token"]
 "#;
+/// Of its tools these are given a password, and repeat it: as they answer, in their description, as they end.
+const CONFIDED: [(&str, &str); 3] = [("repeat", "text"), ("change", "to"), ("die", "token")];
 
 fn environment(collector: &Collector) -> Vec<(&'static str, String)> {
     vec![
@@ -140,7 +153,12 @@ fn script() -> Script {
             Some("login") if request.tool_results().is_empty() => {
                 Reply::call("login", json!({"pin": "secret://account/password"}))
             }
-            Some(tool) if request.tool_results().is_empty() => Reply::call(tool, json!({})),
+            Some(tool) if request.tool_results().is_empty() => match CONFIDED.iter().find(|(name, _)| *name == tool) {
+                Some((name, argument)) => {
+                    Reply::call(&format!("keyed__{name}"), json!({*argument: "secret://account/password"}))
+                }
+                None => Reply::call(tool, json!({})),
+            },
             _ => Reply::text("Done."),
         }
     })
@@ -165,7 +183,7 @@ impl House {
             bus = with_password(&nats::shared().await?, planted(9))?;
         }
         let mut setup = Setup::new(binary, &database, &bus, script());
-        setup.config = CONFIG.into();
+        setup.config = CONFIG.replace("MCP_SERVER", env!("CARGO_BIN_EXE_mcp-server"));
         setup.environment = environment(&collector);
         let fleet = if distributed { Fleet::start(setup).await? } else { Fleet::embedded(setup).await? };
         let mounted = fleet.folder.path().join("mounted");
@@ -249,12 +267,13 @@ impl House {
         let stream =
             self.http.get(format!("http://127.0.0.1:{}/v1/sessions/{session}/events?after=0", self.fleet.port()));
         let mut stream = stream.bearer_auth(self.fleet.key()).timeout(Duration::from_secs(600)).send().await?;
-        let tools = json!(["login", "login_fails", "login_hangs", "billing", "nowhere", "talk", "echo"]);
+        let tools = json!(["login", "login_fails", "login_hangs", "billing", "nowhere", "talk", "echo", "keyed.*"]);
         let agent = self.agent(&session, json!({"tools": tools, "account": {"pool": "api"}})).await?;
         for tool in ["login", "login_fails", "login_hangs", "billing", "nowhere", "talk"] {
             let turn = self.turn(&agent, tool).await?;
             ensure!(turn["status"] == "completed", "{tool}: {turn}");
         }
+        self.confide(&agent).await?;
         ensure!(self.turn(&agent, "refuse").await?["status"] == "error");
         self.ask("POST", &format!("/v1/agents/{agent}/start"), Some(json!({}))).await?;
         let other = self.agent(&session, json!({"tools": ["login"], "account": "config-1"})).await?;
@@ -295,6 +314,38 @@ impl House {
         ensure!(said.contains("tool.result") && said.contains("[redacted]"), "{said}");
         self.hear("the event stream", said);
         Ok(session)
+    }
+
+    /// A password goes to a server's tool as an argument. That it was really told shows in what is blotted out.
+    async fn confide(&self, agent: &str) -> Result<()> {
+        for (tool, _) in CONFIDED {
+            let turn = self.turn(agent, tool).await?;
+            ensure!(turn["status"] == "completed", "{tool}: {turn}");
+            let path = format!("/v1/tool-calls?turn={}", turn["id"].as_str().context("id")?);
+            let call = self.ask("GET", &path, None).await?.1["data"][0].clone();
+            match tool {
+                "repeat" => {
+                    let told = &call["result"]["output"];
+                    ensure!(
+                        told["structured"]["told"] == "[redacted]" && told["content"] == "I was told [redacted].",
+                        "{call}"
+                    );
+                }
+                "change" => {
+                    ensure!(call["result_status"] == "success", "{call}");
+                    wait::until_ok(WITHIN, || async {
+                        let tools = self.ask("GET", "/v1/tools", None).await?.1;
+                        let tools = tools["data"].as_array().context("tools")?.clone();
+                        let now = tools.iter().find(|tool| tool["name"] == "keyed.now").context("no keyed.now")?;
+                        ensure!(now["description"] == "[redacted]", "{now}");
+                        Ok(())
+                    })
+                    .await?;
+                }
+                _ => ensure!(call["result_status"] == "unknown", "{call}"),
+            }
+        }
+        Ok(())
     }
 
     async fn look_at_contexts(&self, session: &str) -> Result<()> {

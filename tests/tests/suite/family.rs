@@ -552,7 +552,38 @@ async fn a_parent_ends_a_child_that_is_idle_and_no_other(stage: Stage) -> Result
     Ok(())
 }
 
+/// Several parents, each in a turn of its own: what holds one parent's children back does not hold theirs.
+async fn agents_that_make_agents_at_once_make_no_more_than_the_session_may_have(stage: Stage) -> Result<()> {
+    let troupe = troupe(&stage, |config| config.agents.session_max = 8).await?;
+    let (session, first) = parent(&troupe, tools()).await?;
+    let mut parents = vec![first];
+    for _ in 1..5 {
+        parents.push(cast::agent_like(troupe.context.hub.store(), session, tools()).await?);
+    }
+    let asked = spawn("ann", "say hello");
+    let turns = futures::future::try_join_all(parents.iter().map(|parent| run(&troupe, *parent, &asked))).await?;
+    at_rest(&troupe, session).await?;
+    let mut refused = 0;
+    for turn in &turns {
+        let results = results(&troupe, turn).await?;
+        match results[0].0.as_str() {
+            "success" => {}
+            _ => {
+                ensure!(error(&results[0]).contains("the session may have 8 agents"), "{results:?}");
+                refused += 1;
+            }
+        }
+    }
+    let there = agent::Entity::find().filter(agent::Column::SessionId.eq(session.uuid()));
+    let there = there.all(troupe.context.hub.store().db()).await?.len();
+    ensure!(there == 8 && refused == 2, "{there} agents, {refused} refused");
+    let wrong = audit::session(troupe.context.hub.store(), session).await?;
+    ensure!(wrong.is_empty(), "{wrong:?}");
+    Ok(())
+}
+
 on_both! {
+    agents_that_make_agents_at_once_make_no_more_than_the_session_may_have;
     a_child_in_the_making_may_end_and_may_be_spoken_to;
     what_an_idle_agent_made_ends_with_it;
     what_an_agent_in_a_turn_made_ends_after_it;

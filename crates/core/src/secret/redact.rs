@@ -31,8 +31,21 @@ enum Found {
 impl Redactor {
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         let long = |secret: &&Secret| secret.expose().len() >= SECRET_BYTES_MIN;
-        let mut values: Vec<_> =
-            secrets.into_iter().filter(long).map(|secret| secret.expose().as_bytes().to_vec()).collect();
+        let values = secrets.into_iter().filter(long).map(|secret| secret.expose().as_bytes().to_vec()).collect();
+        Self::of(values)
+    }
+
+    /// One that knows what each of these knows.
+    pub fn union<'a>(all: impl IntoIterator<Item = &'a Redactor>) -> Self {
+        Self::of(all.into_iter().flat_map(|one| one.values.iter().cloned()).collect())
+    }
+
+    /// Whether it knows all that the other one knows.
+    pub fn covers(&self, other: &Redactor) -> bool {
+        other.values.iter().all(|value| self.values.contains(value))
+    }
+
+    fn of(mut values: Vec<Vec<u8>>) -> Self {
         values.sort();
         values.dedup();
         let blocks: Vec<_> = values.iter().flat_map(|value| blocks(value)).collect();

@@ -123,6 +123,7 @@ fn limits(config: &Config, role: Role, found: &mut Found) {
     found.range("api.request_timeout_ms", config.api.request_timeout_ms, 100, HOUR_MS);
     found.range("api.streams_max", config.api.streams_max, 1, 1_000_000);
     found.range("api.requests_per_second_max", config.api.requests_per_second_max, 0, 1_000_000);
+    found.range("api.failed_keys_per_minute_max", config.api.failed_keys_per_minute_max, 0, 1_000_000);
     let (listen, health) = (config.api.listen, config.health.listen);
     if health == Some(listen) && listen.port() != 0 {
         found.say("health.listen", "is api.listen, where these pages are served anyway: remove it");

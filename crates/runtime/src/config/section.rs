@@ -65,6 +65,8 @@ pub struct ApiConfig {
     pub streams_max: u32,
     /// Requests of one key per second and process, as many at once. Default 0: any number.
     pub requests_per_second_max: u32,
+    /// Requests with keys that open nothing, of one address per minute and process. Default 100; 0: any number.
+    pub failed_keys_per_minute_max: u32,
 }
 
 /// `[auth]`
@@ -308,7 +310,15 @@ impl Default for ApiConfig {
     fn default() -> Self {
         let listen = (Ipv4Addr::LOCALHOST, 7700).into();
         let (body_bytes_max, request_timeout_ms, streams_max) = (1 << 20, 30_000, 1_024);
-        Self { listen, body_bytes_max, request_timeout_ms, streams_max, requests_per_second_max: 0 }
+        let (requests_per_second_max, failed_keys_per_minute_max) = (0, 100);
+        Self {
+            listen,
+            body_bytes_max,
+            request_timeout_ms,
+            streams_max,
+            requests_per_second_max,
+            failed_keys_per_minute_max,
+        }
     }
 }
 

@@ -167,6 +167,14 @@ pub fn join(
     Ok(Born { commit, session: row, agents })
 }
 
+/// Counts on the agents of a session being as many as they were when its row was read, before they were counted: of
+/// two who would both take the last place, one looks again. Only those who make agents write this row for its own
+/// sake, so that nobody else waits for it.
+pub fn counted(commit: &mut Commit, session: &session::Model) {
+    let row = Change::entity(&session::TABLE, SessionId::from(session.id)).version(session.version);
+    commit.change(row.set(session::Column::Name, session.name.clone()));
+}
+
 /// What an agent waited for in the making is known: it is ready, and its session with it if it is the first.
 pub fn ready(session: &session::Model, agent: &agent::Model, actor: Actor) -> Result<Commit, FlowError> {
     let (id, session_id) = (AgentId::from(agent.id), SessionId::from(session.id));

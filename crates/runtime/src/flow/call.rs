@@ -99,6 +99,10 @@ pub fn result(call: &tool_call::Model, runner: Actor, outcome: &Outcome) -> Resu
     Ok(commit)
 }
 
+/// What is known of a runner whose lease has run out: it may have died, or have been cut off or starved for as long.
+pub const RUNNER_LOST: &str =
+    "the lease of its runner ran out while the tool ran (it died or was cut off); whether it took effect is not known";
+
 /// Runners one call may lose before it is given up.
 pub const CALL_ATTEMPTS_MAX: u32 = 3;
 
@@ -154,11 +158,10 @@ pub fn runs_again(call: &tool_call::Model) -> bool {
 pub fn lost(call: &tool_call::Model, by: Actor) -> Result<(Commit, bool), FlowError> {
     let id = CallId::from(call.id);
     if !runs_again(call) {
-        let why = "the runner died while the tool ran; whether it took effect is not known";
         let outcome = Outcome {
             status: ResultStatus::Unknown,
             output: Value::Null,
-            error: Some(why.into()),
+            error: Some(RUNNER_LOST.into()),
             duration_ms: 0,
             truncated: false,
         };

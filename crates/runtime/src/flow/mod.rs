@@ -17,7 +17,7 @@ mod summary;
 mod turn;
 mod wait;
 
-pub use birth::{BIRTH_TIMER, Born, Loaded, NewAgent, NewSession, join, live_state, open, open_state, ready};
+pub use birth::{BIRTH_TIMER, Born, Loaded, NewAgent, NewSession, counted, join, live_state, open, open_state, ready};
 pub use broadcast::{BROADCAST_TIMER, broadcast, broadcast_more, may_broadcast, message_of, recipients_max, skips};
 pub use budget::{
     CLOCK_TIMER, PAYERS, booked, is_limit, lift, limit, on_budget, payers, reserve, reserved, session_scope, settle,
@@ -25,8 +25,8 @@ pub use budget::{
 };
 use budget::{book, settle_summary, with_summary};
 pub use call::{
-    CALL_ATTEMPTS_MAX, Outcome, event, kills_runners, lost, progress, result, result_json, runs_again, start,
-    state_after, status_token,
+    CALL_ATTEMPTS_MAX, Outcome, RUNNER_LOST, event, kills_runners, lost, progress, result, result_json, runs_again,
+    start, state_after, status_token,
 };
 pub use child::{AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, bear_child, fail_child, finish_child, tell};
 pub use end::{

@@ -27,6 +27,8 @@ use std::time::Duration;
 pub struct Policy {
     /// Agents of one role in a session up to which more are made for tasks that wait.
     pub workers_max: u32,
+    /// Agents of a session that have not ended; 0: any number.
+    pub session_max: u32,
     /// How long an agent may take to begin a task.
     pub start_timeout: Duration,
     /// The model of an agent that is made, by its role.
@@ -38,7 +40,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         let start_timeout = Duration::from_secs(60);
-        Policy { workers_max: 4, start_timeout, models: BTreeMap::new(), model: "default".into() }
+        Policy { workers_max: 4, session_max: 0, start_timeout, models: BTreeMap::new(), model: "default".into() }
     }
 }
 
@@ -47,6 +49,7 @@ impl Policy {
         let first = config.models.first().map(|model| model.name.clone());
         Policy {
             workers_max: config.plans.workers_max,
+            session_max: config.agents.session_max,
             start_timeout: Duration::from_millis(config.plans.start_timeout_ms),
             models: config.agents.models.clone(),
             model: first.unwrap_or_else(|| "default".into()),

@@ -97,18 +97,18 @@ impl Hub {
                 // Its own messages come first; it is asked when they are answered.
                 let Some(owner) = self.store().free_agent(owner).await? else { return Ok(Taken::Waits) };
                 let (commit, engaged) = flow::ask_for_report(task, &owner, &prompt::report(task, &why), system)?;
-                self.engage(scene, commit, engaged).await
+                self.engage(scene, &Lent::Free(owner), commit, engaged).await
             }
             Step::Plan => {
                 let Some(hand) = self.orchestrator(scene).await? else { return Ok(Taken::Waits) };
                 let (commit, engaged) = flow::ask_for_plan(&scene.plan, hand.lent(), &prompt::plan(scene), system)?;
-                self.engage(scene, commit, engaged).await
+                self.engage(scene, &hand, commit, engaged).await
             }
             Step::Review => {
                 let Some(hand) = self.critic(scene).await? else { return Ok(Taken::Waits) };
                 let text = prompt::critique(scene);
                 let (commit, engaged) = flow::ask_for_critique(&scene.plan, hand.lent(), &text, system)?;
-                self.engage(scene, commit, engaged).await
+                self.engage(scene, &hand, commit, engaged).await
             }
             Step::Assign(tasks) => self.assign(scene, &tasks).await,
         }
@@ -128,7 +128,16 @@ impl Hub {
         }
     }
 
-    async fn engage(&self, scene: &Scene, commit: Commit, engaged: Engaged) -> Result<Taken, PlanError> {
+    async fn engage(
+        &self,
+        scene: &Scene,
+        hand: &Lent,
+        mut commit: Commit,
+        engaged: Engaged,
+    ) -> Result<Taken, PlanError> {
+        if matches!(hand, Lent::New(_)) && self.planning().policy.session_max > 0 {
+            flow::counted(&mut commit, &scene.session);
+        }
         let Answer::Moved(_) = self.commit(commit).await? else { return Ok(Taken::Lost) };
         let Engaged { agent, turn, epoch, owner } = engaged;
         let ready = Ready { session: session(scene), agent, turn, epoch, reason: "queued", news: None };
@@ -158,7 +167,7 @@ impl Hub {
             };
             let text = prompt::task(scene, task);
             let (commit, engaged) = flow::assign(task, hand.lent(), &text, Actor::system("plan"))?;
-            match self.engage(scene, commit, engaged).await? {
+            match self.engage(scene, &hand, commit, engaged).await? {
                 Taken::Moved => taken = Taken::Moved,
                 _ if matches!(taken, Taken::Waits) => taken = Taken::Lost,
                 _ => {}
@@ -175,12 +184,21 @@ impl Hub {
         if there >= most {
             return Ok(None);
         }
-        self.made_for(scene, role, format!("{role}-{}", there + 1)).await.map(Some)
+        self.made_for(scene, role, format!("{role}-{}", there + 1)).await
+    }
+
+    /// Whether the session may have one more. Counted after its row was read, whose version the commit names.
+    async fn has_room(&self, scene: &Scene) -> Result<bool, PlanError> {
+        let max = u64::from(self.planning().policy.session_max);
+        Ok(max == 0 || self.store().count_agents(session(scene), max).await? < max)
     }
 
     /// What an agent is made of that a plan needs: as the plan says, else as its orchestrator or the session's first
-    /// agent is. Whoever makes an agent may not loosen what a person has to approve.
-    async fn made_for(&self, scene: &Scene, role: &str, name: String) -> Result<NewAgent, PlanError> {
+    /// agent is. Whoever makes an agent may not loosen what a person has to approve. `None`: the session is full.
+    async fn made_for(&self, scene: &Scene, role: &str, name: String) -> Result<Option<NewAgent>, PlanError> {
+        if !self.has_room(scene).await? {
+            return Ok(None);
+        }
         let (plan, policy) = (&scene.plan, &self.planning().policy);
         let model_of = plan.orchestrator_id.filter(|_| role != "orchestrator").or(scene.session.root_agent_id);
         let like = match model_of {
@@ -217,10 +235,10 @@ impl Hub {
             None => None,
         };
         let model = model.unwrap_or_else(|| policy.model.clone());
-        Ok(NewAgent { name, role: role.to_owned(), model, config, tools, parent, ..NewAgent::default() })
+        Ok(Some(NewAgent { name, role: role.to_owned(), model, config, tools, parent, ..NewAgent::default() }))
     }
 
-    /// The plan's own as long as it takes work; else one that is free; else a new one. `None`: it is busy.
+    /// The plan's own as long as it takes work; else one that is free; else a new one. `None`: it is busy, or the session is full.
     async fn orchestrator(&self, scene: &Scene) -> Result<Option<Lent>, PlanError> {
         if let Some(own) = scene.plan.orchestrator_id {
             let row = self.store().agent(AgentId::from(own)).await?;
@@ -234,11 +252,12 @@ impl Hub {
         }
         let there = self.store().agents_at_hand(session(scene), "orchestrator").await?;
         let name = format!("orchestrator-{}", there + 1);
-        self.made_for(scene, "orchestrator", name).await.map(Lent::New).map(Some)
+        Ok(self.made_for(scene, "orchestrator", name).await?.map(Lent::New))
     }
 
     /// The one that has judged the plan before; else one that the session keeps for it and that had no part in the
-    /// work; else a new one, which has seen none of it. `None`: it is busy.
+    /// work; else a new one, which has seen none of it. `None`: it is busy, or the
+    /// session is full.
     async fn critic(&self, scene: &Scene) -> Result<Option<Lent>, PlanError> {
         if let Some(own) = scene.plan.critic_id {
             let row = self.store().agent(AgentId::from(own)).await?;
@@ -255,7 +274,7 @@ impl Hub {
             return Ok(Some(Lent::Free(agent)));
         }
         let there = self.store().agents_at_hand(session(scene), "critic").await?;
-        self.made_for(scene, "critic", format!("critic-{}", there + 1)).await.map(Lent::New).map(Some)
+        Ok(self.made_for(scene, "critic", format!("critic-{}", there + 1)).await?.map(Lent::New))
     }
 }
 

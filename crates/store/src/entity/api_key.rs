@@ -19,6 +19,8 @@ pub struct Model {
     /// To about a minute.
     pub last_used_at: Option<DateTimeUtc>,
     pub revoked_at: Option<DateTimeUtc>,
+    /// From then on it opens nothing.
+    pub expires_at: Option<DateTimeUtc>,
 }
 
 impl ActiveModelBehavior for ActiveModel {}

@@ -72,6 +72,7 @@ impl Server {
             tool("add", "Brings one tool more", json!({}), acts.clone()),
             tool("odd name/with-everything", "Has a name that is none", json!({}), acts.clone()),
             tool("secret", "Tells what it was started with", json!({}), acts.clone()),
+            tool("repeat", "Says what it is told, in every way", json!({"text": {"type": "string"}}), acts.clone()),
         ];
         if state.added {
             tools.push(tool("added", "Was not there before", json!({}), acts.clone()));
@@ -99,6 +100,7 @@ impl Server {
             }
             "die" => {
                 self.witness(name, meta);
+                eprintln!("gone with {}", given["token"].as_str().unwrap_or_default());
                 std::process::exit(9);
             }
             "die_once" => {
@@ -138,6 +140,17 @@ impl Server {
                 said("added")
             }
             "secret" => said(&std::env::var("MCP_TEST_SECRET").unwrap_or_default()),
+            "repeat" => {
+                let text = given["text"].as_str().unwrap_or_default();
+                eprintln!("told {text}");
+                let params = json!({"progressToken": meta["progressToken"], "progress": 1, "message": text});
+                let _ = out.send(Out::Message(
+                    json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params}),
+                ));
+                Ok(
+                    json!({"content": [{"type": "text", "text": format!("I was told {text}.")}], "structuredContent": {"told": text}}),
+                )
+            }
             "odd name/with-everything" | "added" => said(name),
             other => Err((-32602, format!("no tool {other}"))),
         })

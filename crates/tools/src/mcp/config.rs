@@ -50,6 +50,8 @@ pub struct Override {
     pub timeout_ms: Option<u64>,
     pub max_output_bytes: Option<usize>,
     pub parallel_safe: Option<bool>,
+    /// Arguments, texts by their names, that the model may give as `secret://account/FIELD`.
+    pub secret_arguments: Vec<String>,
 }
 
 /// Its `Debug` shows no value that may hold a secret.

@@ -1,5 +1,6 @@
 //! From a configuration to a session: either transport, either era of the protocol.
 
+use super::confided::Confided;
 use super::config::{ServerConfig, Transport};
 use super::handler::{Ears, Handler};
 use super::lost::chain;
@@ -57,15 +58,15 @@ pub(super) async fn connect(
     stop: &CancellationToken,
 ) -> Result<Link, String> {
     let charged = charge(config, means)?;
-    let (ears, redactor) = (Arc::<Ears>::default(), charged.redactor.clone());
+    let (ears, confided) = (Arc::<Ears>::default(), Arc::new(Confided::new(charged.redactor.clone())));
     let (handler, within) = (Handler(ears.clone()), config.start_timeout());
     let (running, process) = match config.transport {
         Transport::Stdio => {
-            let (config, means, redactor) = (config.clone(), means.clone(), redactor.clone());
+            let (config, means, confided) = (config.clone(), means.clone(), confided.clone());
             // Forking and opening folders is for a thread that may wait.
             let started = tokio::task::spawn_blocking(move || {
                 let (settings, kernel) = (&means.settings.sandbox, means.kernel);
-                Launch { config: &config, settings, kernel, environment: charged.environment, redactor }.start()
+                Launch { config: &config, settings, kernel, environment: charged.environment, confided }.start()
             });
             let started = started.await.map_err(|_| "the start failed".to_owned())?;
             let (process, stdout, stdin) = started.map_err(|failure| failure.to_string())?;
@@ -79,11 +80,11 @@ pub(super) async fn connect(
     };
     match running {
         Ok(running) => {
-            let session = Arc::new(Session::new(running.peer().clone(), ears, redactor));
+            let session = Arc::new(Session::new(running.peer().clone(), ears, confided));
             Ok(Link { session, running, process })
         }
         Err(mut words) => {
-            redactor.text(&mut words);
+            confided.now().text(&mut words);
             match process {
                 Some(process) => Err(format!("{words}; {}", process.end().await)),
                 None => Err(words),

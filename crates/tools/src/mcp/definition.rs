@@ -68,6 +68,7 @@ fn one(config: &ServerConfig, definition: &Definition) -> Offered {
         timeout_ms: own.timeout_ms.unwrap_or(config.timeout_ms),
         max_output_bytes: own.max_output_bytes.unwrap_or(config.max_output_bytes),
         parallel_safe: own.parallel_safe,
+        secret_arguments: own.secret_arguments.clone(),
         mcp: Some(Remote { server: config.name.clone(), tool, hash: hash.clone() }),
         ..Spec::new(&name::of_tool(&config.name, &definition.name), Kind::Mcp)
     };

@@ -4,6 +4,7 @@
 //! It must not know the store: what servers offer is told as a [`Standing`], and which definitions are
 //! accepted comes back in the specs of the calls. Only this folder knows `rmcp`.
 
+mod confided;
 mod config;
 mod connect;
 mod definition;

@@ -1,11 +1,11 @@
 //! A server that is a program: started behind a guard and a supervisor of its own, like a command, so that
 //! neither its end nor the runner's leaves anything of it behind.
 
+use super::confided::Confided;
 use super::config::ServerConfig;
 use crate::command::{Ending, Orders, Report, Started, Watch, spawn};
 use crate::outcome::{Failure, code};
 use crate::sandbox::{Kernel, Mode, Room, Settings};
-use instar_core::secret::Redactor;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
@@ -35,7 +35,7 @@ pub(super) struct Process {
     last_words: Arc<Mutex<Vec<u8>>>,
     /// Who takes them down; ends with its standard error.
     listener: Option<JoinHandle<()>>,
-    redactor: Arc<Redactor>,
+    confided: Arc<Confided>,
     grace: Duration,
     _scratch: Option<TempDir>,
 }
@@ -46,7 +46,7 @@ pub(super) struct Launch<'a> {
     pub(super) kernel: Kernel,
     /// With secrets in it.
     pub(super) environment: Vec<(String, String)>,
-    pub(super) redactor: Arc<Redactor>,
+    pub(super) confided: Arc<Confided>,
 }
 
 impl Launch<'_> {
@@ -91,10 +91,10 @@ impl Launch<'_> {
         let listener = child
             .stderr
             .take()
-            .map(|stderr| tokio::spawn(listen(stderr, config.name.clone(), last_words.clone(), self.redactor.clone())));
+            .map(|stderr| tokio::spawn(listen(stderr, config.name.clone(), last_words.clone(), self.confided.clone())));
         let stdout = Limited { inner: stdout, line: 0, line_max: config.message_bytes_max };
-        let (redactor, grace) = (self.redactor, settings.kill_grace());
-        let process = Process { child, orders, report, last_words, listener, redactor, grace, _scratch: scratch };
+        let (confided, grace) = (self.confided, settings.kill_grace());
+        let process = Process { child, orders, report, last_words, listener, confided, grace, _scratch: scratch };
         Ok((process, stdout, stdin))
     }
 }
@@ -131,15 +131,16 @@ impl Process {
         }
         let last = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
         let mut said = String::from_utf8_lossy(&last).trim().to_owned();
-        self.redactor.text(&mut said);
+        self.confided.now().text(&mut said);
         if said.is_empty() { how } else { format!("{how}; it said: {said}") }
     }
 }
 
 /// Standard error is free text: the end of it is kept for when the server fails.
-async fn listen(mut stderr: ChildStderr, server: String, last: Arc<Mutex<Vec<u8>>>, redactor: Arc<Redactor>) {
+async fn listen(mut stderr: ChildStderr, server: String, last: Arc<Mutex<Vec<u8>>>, confided: Arc<Confided>) {
     let mut chunk = vec![0; LINE_BYTES_MAX];
     while let Ok(length @ 1..) = stderr.read(&mut chunk).await {
+        let redactor = confided.now();
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         last.extend_from_slice(&chunk[..length]);
         let over = last.len().saturating_sub(LAST_WORDS_BYTES + redactor.reach());

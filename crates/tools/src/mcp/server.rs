@@ -8,11 +8,11 @@ use super::connect::{Ended, Link, Means, connect};
 use super::definition::{self, Offered};
 use super::reply;
 use super::session::Session;
+use crate::inject::Charged;
 use crate::outcome::{Failure, Outcome, Sink, code};
 use crate::runner::{Flight, Invocation, Settings};
 use crate::sandbox::Kernel;
 use instar_core::rune::payload::ResultStatus;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -114,7 +114,7 @@ impl Servers {
     pub(crate) async fn call(
         &self,
         call: &Invocation,
-        arguments: &Value,
+        charged: &Charged,
         sink: &Sink,
         flight: &Flight,
         end: Instant,
@@ -137,13 +137,14 @@ impl Servers {
             if let Err(failure) = as_accepted(&session, &remote.tool, &remote.hash) {
                 return Outcome::failed(ResultStatus::Error, failure);
             }
+            session.confided.add(&charged.redactor);
             let mut patience = Patience { server, session: &session, end, over: false };
-            let answer = session.call(call, &remote.tool, arguments, sink, flight).await;
+            let answer = session.call(call, &remote.tool, &charged.arguments, sink, flight).await;
             patience.over = true;
             let lost = match answer {
                 Ok(reply) => {
                     server.timeouts.store(0, Ordering::Relaxed);
-                    return reply::outcome(reply, effect, spec.max_output_bytes, &session.redactor);
+                    return reply::outcome(reply, effect, spec.max_output_bytes, &session.confided.now());
                 }
                 Err(lost) => lost,
             };
@@ -153,7 +154,7 @@ impl Servers {
             if tries >= TRIES_MAX || !lost.may_repeat(effect) {
                 let mut outcome = lost.outcome(effect);
                 if let Some(error) = &mut outcome.error {
-                    session.redactor.text(&mut error.message);
+                    session.confided.now().text(&mut error.message);
                 }
                 return outcome;
             }
@@ -299,6 +300,7 @@ impl Server {
         if let Some(how) = closing.close().await.filter(|_| !stop.is_cancelled()) {
             reason = format!("{reason}; {how}");
         }
+        session.confided.now().text(&mut reason);
         (lived, reason)
     }
 

@@ -1,10 +1,10 @@
 //! A connection to a server that has said what it offers.
 
+use super::confided::Confided;
 use super::handler::Ears;
 use super::lost::Lost;
 use crate::outcome::Sink;
 use crate::runner::{Flight, Invocation};
-use instar_core::secret::Redactor;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CallToolResponse, CancelledNotificationParam, ClientRequest,
     PaginatedRequestParams, RequestId, RequestMetaObject, ServerResult, SubscriptionFilter, Tool,
@@ -24,7 +24,7 @@ const PAGES_MAX: usize = 1_000;
 pub(super) struct Session {
     peer: Peer<RoleClient>,
     pub(super) ears: Arc<Ears>,
-    pub(super) redactor: Arc<Redactor>,
+    pub(super) confided: Arc<Confided>,
     /// Hashes by the tools' names as the server has them.
     offers: RwLock<HashMap<String, String>>,
     /// Somebody found it of no use.
@@ -32,8 +32,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(peer: Peer<RoleClient>, ears: Arc<Ears>, redactor: Arc<Redactor>) -> Session {
-        Session { peer, ears, redactor, offers: RwLock::default(), given_up: CancellationToken::new() }
+    pub(super) fn new(peer: Peer<RoleClient>, ears: Arc<Ears>, confided: Arc<Confided>) -> Session {
+        Session { peer, ears, confided, offers: RwLock::default(), given_up: CancellationToken::new() }
     }
 
     pub(super) fn protocol(&self) -> String {
@@ -43,7 +43,9 @@ impl Session {
     /// Name and version, as the server calls itself.
     pub(super) fn about(&self) -> Option<String> {
         let own = self.peer.peer_info()?.server_info.clone()?;
-        Some(format!("{} {}", own.name, own.version).chars().take(100).collect())
+        let mut about = format!("{} {}", own.name, own.version);
+        self.confided.now().text(&mut about);
+        Some(about.chars().take(100).collect())
     }
 
     pub(super) fn set_offers(&self, offers: HashMap<String, String>) {
@@ -64,7 +66,7 @@ impl Session {
             let mut page = PaginatedRequestParams::default();
             page.cursor = cursor;
             let page = self.peer.list_tools(Some(page)).await.map_err(|error| format!("its tools: {error}"))?;
-            tools.extend(page.tools);
+            tools.extend(page.tools.into_iter().map(|tool| self.clean(tool)));
             if tools.len() > most {
                 return Err(format!("mcp_limit_exceeded: it lists more than {most} tools; see tools_max and allow"));
             }
@@ -74,6 +76,18 @@ impl Session {
             }
         }
         Err("mcp_limit_exceeded: its list of tools does not end".to_owned())
+    }
+
+    /// What it says of a tool goes to models and people.
+    fn clean(&self, tool: Tool) -> Tool {
+        let redactor = self.confided.now();
+        if redactor.is_empty() {
+            return tool;
+        }
+        let said = serde_json::to_value(&tool).unwrap_or_default();
+        let mut clean = said.clone();
+        redactor.json(&mut clean);
+        if clean == said { tool } else { serde_json::from_value(clean).unwrap_or_default() }
     }
 
     /// The modern way to be told of changes; servers of the other era tell by themselves.
@@ -115,7 +129,7 @@ impl Session {
         let sent = self.peer.send_request_with_option(request, options).await;
         let handle = sent.map_err(|_| Lost::unsent())?;
         flight.begin();
-        let _listening = self.ears.listen(handle.progress_token.clone(), sink.clone());
+        let _listening = self.ears.listen(handle.progress_token.clone(), sink.clone().redacting(self.confided.now()));
         let mut abandoned = Abandoned { peer: self.peer.clone(), id: Some(handle.id.clone()) };
         let answer = handle.await_response().await;
         abandoned.id = None;

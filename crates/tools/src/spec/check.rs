@@ -146,8 +146,8 @@ fn secrets(spec: &Spec, found: &mut Found) {
             found.say("secret_arguments", format!("{name:?} is no property of parameters"));
         }
     }
-    if !spec.secret_arguments.is_empty() && !matches!(spec.kind, Kind::Http | Kind::Command) {
-        found.say("secret_arguments", "is only for kinds http and command");
+    if !spec.secret_arguments.is_empty() && !matches!(spec.kind, Kind::Http | Kind::Command | Kind::Mcp) {
+        found.say("secret_arguments", "is only for kinds http, command and mcp");
     }
 }
 

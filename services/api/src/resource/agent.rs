@@ -9,7 +9,7 @@ use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::{Problem, runes_of};
 use crate::server::Catalog;
-use crate::settle::{raise, refuse, settle};
+use crate::settle::{raise, refuse, settle, settle_within};
 use crate::shape::{Kind, Shape, Wrong, may, must};
 use crate::state::Api;
 use axum::http::StatusCode;
@@ -35,6 +35,9 @@ pub(crate) const APPROVAL_MODES: &[&str] = &["full_access", "auto", "read_only"]
 pub(crate) const LOOPS: &[&str] = &["reactive", "autonomous"];
 pub(crate) const PROVIDER_CALLS: &str = "Provider calls of one turn, 1 to 1000; worker.provider_calls_max";
 const DELETED: &str = "deleted";
+/// How often it is looked again whether there is a place: each look that came too late is a place that another process
+/// has taken.
+const LOOKS_MAX: usize = 64;
 
 pub(crate) static AGENT: Shape = Shape {
     name: "Agent",
@@ -193,15 +196,61 @@ pub(crate) fn too_many_calls(n: i64, at: &str) -> Option<(String, String)> {
     (!fits).then(|| (format!("{at}/{}", flow::CALLS_MAX), format!("must be 1 to {PROVIDER_CALLS_LIMIT}")))
 }
 
-/// Refused where a session has as many agents as it may.
-pub(crate) async fn fits(call: &Call, session: SessionId, more: usize) -> Result<(), Problem> {
-    let max = u64::from(call.api.context.config.agents.session_max);
-    if max > 0 && call.api.store().count_agents(session, max).await? + more as u64 > max {
+/// How many agents a session may have, if that is limited.
+fn places(call: &Call) -> Option<u64> {
+    Some(u64::from(call.api.context.config.agents.session_max)).filter(|max| *max > 0)
+}
+
+/// The session that shall have `more` agents; refused where it would have more than it may.
+async fn roomy(call: &Call, more: usize) -> Result<session::Model, Problem> {
+    let session = find::session(call).await?;
+    if let Some(max) = places(call)
+        && call.api.store().count_agents(session.id.into(), max).await? + more as u64 > max
+    {
         let why =
             format!("a session may have {max} agents that have not ended: terminate some, or raise agents.session_max");
         return Err(Problem::conflict("too_many_agents", why));
     }
-    Ok(())
+    Ok(session)
+}
+
+/// Has new agents join the session, with the answer that `tell` makes of them.
+pub(crate) async fn admit(
+    call: &Call,
+    new: Vec<NewAgent>,
+    at: impl Fn(usize) -> String,
+    tell: impl Fn(&[agent::Model]) -> Value,
+) -> Result<(Vec<agent::Model>, Value), Problem> {
+    let (id, limited) = (call.id::<SessionId>("session")?, places(call).is_some());
+    // Where places are counted, those who want one would only have each other look again.
+    let _turn = match limited {
+        true => Some(call.api.agents.enter(id.uuid()).await),
+        false => None,
+    };
+    let more = new.len();
+    let (_, told) = settle_within(
+        call,
+        LOOKS_MAX,
+        |call| roomy(call, more),
+        |session| {
+            let unpriced = new.iter().enumerate().flat_map(|(n, new)| {
+                budget::unpriced(call, &new.model, &new.config["budget"], &session.budget, &at(n))
+            });
+            let wrong: Wrong = unpriced.collect();
+            if !wrong.is_empty() {
+                return Err(Problem::invalid(wrong));
+            }
+            let mut born = flow::join(&session, new.clone(), call.actor(), call.traceparent.clone())?;
+            if limited {
+                flow::counted(&mut born.commit, &session);
+            }
+            let answer = tell(&born.agents);
+            call.keep(&mut born.commit, id, StatusCode::CREATED, &answer);
+            Ok((born.commit, (born.agents, answer)))
+        },
+    )
+    .await?;
+    Ok(told)
 }
 
 pub(crate) fn show(row: &agent::Model) -> Value {
@@ -238,20 +287,9 @@ pub(crate) fn show(row: &agent::Model) -> Value {
 }
 
 pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
-    let id = call.id::<SessionId>("session")?;
     let new = call.read::<Spec>()?.settle(&call, "").await?;
-    fits(&call, id, 1).await?;
-    let (_, answer) = settle(&call, find::session, |session| {
-        let wrong = budget::unpriced(&call, &new.model, &new.config["budget"], &session.budget, "");
-        if !wrong.is_empty() {
-            return Err(Problem::invalid(wrong));
-        }
-        let mut born = flow::join(&session, vec![new.clone()], call.actor(), call.traceparent.clone())?;
-        let answer = born.agents.first().map(show).unwrap_or_default();
-        call.keep(&mut born.commit, id, StatusCode::CREATED, &answer);
-        Ok((born.commit, answer))
-    })
-    .await?;
+    let told = |agents: &[agent::Model]| agents.first().map(show).unwrap_or_default();
+    let (_, answer) = admit(&call, vec![new], |_| String::new(), told).await?;
     Ok(Reply::kept(StatusCode::CREATED, answer))
 }
 

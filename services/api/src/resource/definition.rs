@@ -1,14 +1,12 @@
 //! What an agent is made of, apart from what has become of it: taken out of one, and loaded as others.
 
-use super::agent::{AGENT, APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, PROVIDER_CALLS, Spec, TOOLS_MAX, fits, show};
-use super::{budget, find, wake};
+use super::agent::{AGENT, APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, PROVIDER_CALLS, Spec, TOOLS_MAX, admit, show};
+use super::{find, wake};
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
-use crate::settle::settle;
 use crate::shape::{Kind, Shape, may, must};
 use axum::http::StatusCode;
-use instar_core::id::SessionId;
-use instar_runtime::flow::{self, Loaded};
+use instar_runtime::flow::Loaded;
 use instar_store::entity::agent;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -65,13 +63,11 @@ struct Definition {
 }
 
 pub(crate) async fn import(call: Arc<Call>) -> Result<Reply, Problem> {
-    let id = call.id::<SessionId>("session")?;
     let Import { agents, origin } = call.read()?;
     if agents.is_empty() || agents.len() > DEFINITIONS_MAX {
         let detail = format!("has {} definitions; 1 to {DEFINITIONS_MAX} are loaded at once", agents.len());
         return Err(Problem::field("agents", detail));
     }
-    fits(&call, id, agents.len()).await?;
     let mut new = Vec::new();
     for (n, Definition { spec, auto_start }) in agents.into_iter().enumerate() {
         let mut agent = spec.settle(&call, &format!("/agents/{n}")).await?;
@@ -82,20 +78,8 @@ pub(crate) async fn import(call: Arc<Call>) -> Result<Reply, Problem> {
         agent.loaded = Some(Loaded { origin: origin.clone(), auto_start });
         new.push(agent);
     }
-    let (_, (agents, answer)) = settle(&call, find::session, |session| {
-        let unpriced = new.iter().enumerate().flat_map(|(n, new)| {
-            budget::unpriced(&call, &new.model, &new.config["budget"], &session.budget, &format!("/agents/{n}"))
-        });
-        let wrong: Vec<_> = unpriced.collect();
-        if !wrong.is_empty() {
-            return Err(Problem::invalid(wrong));
-        }
-        let mut born = flow::join(&session, new.clone(), call.actor(), call.traceparent.clone())?;
-        let answer = json!({"agents": born.agents.iter().map(show).collect::<Vec<_>>()});
-        call.keep(&mut born.commit, id, StatusCode::CREATED, &answer);
-        Ok((born.commit, (born.agents, answer)))
-    })
-    .await?;
+    let told = |agents: &[agent::Model]| json!({"agents": agents.iter().map(show).collect::<Vec<_>>()});
+    let (agents, answer) = admit(&call, new, |n| format!("/agents/{n}"), told).await?;
     for agent in agents.iter().filter(|agent| agent.drive == "running") {
         wake::agent(&call, agent.id).await;
     }

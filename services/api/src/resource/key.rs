@@ -6,6 +6,7 @@ use crate::page::Page;
 use crate::problem::Problem;
 use crate::shape::{Kind, Shape, may, must};
 use axum::http::StatusCode;
+use chrono::{DateTime, Utc};
 use instar_store::NewKey;
 use instar_store::entity::api_key;
 use serde_json::{Value, json};
@@ -25,6 +26,7 @@ pub(crate) static KEY: Shape = Shape {
         must("created_at", Kind::Time, "When it was made"),
         may("last_used_at", Kind::Time, "When it was last used, to about a minute"),
         may("revoked_at", Kind::Time, "Since when it opens nothing"),
+        may("expires_at", Kind::Time, "From when on it opens nothing; never, if absent"),
         may("key", Kind::Text(200), "The key itself: only in the first answer to its making, and never stored"),
     ],
 };
@@ -33,6 +35,7 @@ pub(crate) static NEW_KEY: Shape = Shape {
     fields: &[
         must("name", Kind::Text(200), "What people call it"),
         must("role", Kind::Choice(ROLES), "What it may do"),
+        may("expires_at", Kind::Time, "From when on it opens nothing; never, if absent"),
     ],
 };
 pub(crate) static WHOAMI: Shape = Shape {
@@ -54,6 +57,7 @@ fn show(row: &api_key::Model) -> Value {
         "created_at": row.created_at,
         "last_used_at": row.last_used_at,
         "revoked_at": row.revoked_at,
+        "expires_at": row.expires_at,
     })
 }
 
@@ -77,9 +81,14 @@ fn fresh_key() -> std::io::Result<String> {
 pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let text = |name: &str| call.body.get(name).and_then(Value::as_str).unwrap_or_default();
     let role = Role::parse(text("role")).ok_or_else(|| Problem::field("role", "is not a role"))?;
+    let expires_at = match call.body.get("expires_at").and_then(Value::as_str).map(str::parse::<DateTime<Utc>>) {
+        Some(Err(_)) => return Err(Problem::field("expires_at", "is no time as in 2030-01-31T12:00:00Z")),
+        Some(Ok(at)) if at <= Utc::now() => return Err(Problem::field("expires_at", "is not in the future")),
+        given => given.transpose().ok().flatten(),
+    };
     let key = fresh_key().map_err(|error| Problem::internal(&error))?;
-    let new =
-        NewKey { namespace: &call.caller.namespace, name: text("name"), role: role.token(), hash: auth::hash(&key) };
+    let (namespace, hash) = (&*call.caller.namespace, auth::hash(&key));
+    let new = NewKey { namespace, name: text("name"), role: role.token(), hash, expires_at };
     let mut answer = show(&call.api.store().add_key(&new).await?);
     // A repeat is told of the key, but the key itself must not be stored for its sake.
     call.store_answer(StatusCode::CREATED, &answer).await;

@@ -22,8 +22,9 @@ use instar_core::id::SessionId;
 use reader::Reader;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
-const RETRY_AFTER_S: u32 = 5;
+const RETRY_AFTER: Duration = Duration::from_secs(4);
 
 pub(crate) async fn events(call: Arc<Call>) -> Result<Reply, Problem> {
     let header = call.headers.get("last-event-id").map(|value| value.to_str().unwrap_or("?"));
@@ -33,7 +34,7 @@ pub(crate) async fn events(call: Arc<Call>) -> Result<Reply, Problem> {
         None => call.asked("after").map(|text| rune::seq("after", text)).transpose()?.unwrap_or(0),
     };
     let permit = call.api.streams.clone().try_acquire_owned();
-    let permit = permit.map_err(|_| Problem::too_many("too many streams are open here", RETRY_AFTER_S))?;
+    let permit = permit.map_err(|_| Problem::too_many("too many streams are open here", RETRY_AFTER))?;
     // Subscribed before the first look: what comes in between rings.
     let session = call.id::<SessionId>("session")?;
     let head = find::session_by(&call, session).await?.head_seq;

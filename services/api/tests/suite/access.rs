@@ -88,6 +88,51 @@ async fn a_key_is_shown_once_works_and_is_revoked() -> Result<()> {
 }
 
 #[tokio::test]
+async fn a_key_that_was_made_for_a_while_opens_nothing_after_it() -> Result<()> {
+    let house = House::on(Backend::Sqlite).await?;
+    let new = |until: &str| json!({"name": "ci", "role": "viewer", "expires_at": until});
+    house.post("/v1/keys", new("2020-01-01T00:00:00Z")).await?.refuses(422, "not in the future");
+    house.post("/v1/keys", new("tomorrow")).await?.refuses(422, "expires_at");
+    let made = house.post("/v1/keys", new("2999-01-01T00:00:00Z")).await?.is(201);
+    assert_eq!(made["expires_at"], "2999-01-01T00:00:00Z");
+    let secret = text(&made["key"]);
+    let who = || house.send(house.request("GET", "/v1/whoami", &secret));
+    who().await?.is(200);
+    let until = chrono::Utc::now() + chrono::Duration::milliseconds(300);
+    let made = house.post("/v1/keys", new(&until.to_rfc3339())).await?.is(201);
+    let secret = text(&made["key"]);
+    let who = || house.send(house.request("GET", "/v1/whoami", &secret));
+    who().await?.is(200);
+    // Also where it was found good a moment ago.
+    instar_testkit::wait::until_ok(std::time::Duration::from_secs(3), || async {
+        let got = who().await?;
+        anyhow::ensure!(got.status == 401 && chrono::Utc::now() >= until, "it is {}", got.status);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_address_that_tries_keys_is_told_to_wait_and_does_not_shut_out_those_who_have_one() -> Result<()> {
+    let house = House::with(Backend::Sqlite, |config| config.api.failed_keys_per_minute_max = 5).await?;
+    let twin_key = house.post("/v1/keys", json!({"name": "new", "role": "viewer"})).await?.is(201);
+    for n in 0..5 {
+        house.send(house.request("GET", "/v1/whoami", &format!("guess-{n}"))).await?.refuses(401, "key");
+    }
+    let refused = house.send(house.request("GET", "/v1/whoami", "guess-5")).await?;
+    let wait: u64 = refused.headers["retry-after"].to_str()?.parse()?;
+    assert!((1..=13).contains(&wait), "{wait}");
+    refused.refuses(429, "from this address");
+    house.get("/v1/whoami").await?.is(200);
+    // One that nobody has come with yet could be a guess like any other.
+    let unseen = text(&twin_key["key"]);
+    house.send(house.request("GET", "/v1/whoami", &unseen)).await?.refuses(429, "from this address");
+    // No key at all is no guess.
+    house.send(house.request("GET", "/v1/whoami", "")).await?.refuses(401, "key");
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_key_that_is_there_already_stays_as_it_is() -> Result<()> {
     let house = House::on(Backend::Sqlite).await?;
     for _ in 0..2 {

@@ -116,6 +116,46 @@ async fn a_session_has_as_many_agents_as_it_may() -> Result<()> {
     Ok(())
 }
 
+/// Two processes, each asked for many at the same moment, some of them two at once.
+async fn however_many_ask_at_once_a_session_has_no_more_agents_than_it_may(backend: Backend) -> Result<()> {
+    let house = House::with(backend, |config| config.agents.session_max = 8).await?;
+    let twin = house.twin().await?;
+    let (session, _) = house.fleet().await?;
+    let path = format!("/v1/sessions/{session}/agents");
+    let agent = |n: usize| json!({"name": format!("agent-{n}"), "model": "default"});
+    let asked = (0..24).map(|n| {
+        let (house, path) = (if n % 2 == 0 { &house } else { &twin }, &path);
+        async move {
+            match n % 3 {
+                0 => house.post(&format!("{path}/import"), json!({"agents": [agent(n), agent(n + 100)]})).await,
+                _ => house.post(path, agent(n)).await,
+            }
+        }
+    });
+    let mut made = 1;
+    for (n, got) in futures::future::try_join_all(asked).await?.into_iter().enumerate() {
+        match got.status {
+            201 => made += if n % 3 == 0 { 2 } else { 1 },
+            _ => assert_eq!(got.refuses(409, "agents.session_max")["code"], "too_many_agents"),
+        }
+    }
+    let there = house.get(&format!("/v1/agents?session={session}&limit=200")).await?.is(200);
+    assert_eq!(there["data"].as_array().map(Vec::len), Some(made));
+    // Whoever wanted two may have been turned away from the last place.
+    assert!(made == 8 || made == 7, "{made}");
+    house.sound(&session).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_many_ask_at_once_on_sqlite() -> Result<()> {
+    however_many_ask_at_once_a_session_has_no_more_agents_than_it_may(Backend::Sqlite).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_many_ask_at_once_on_postgres() -> Result<()> {
+    however_many_ask_at_once_a_session_has_no_more_agents_than_it_may(Backend::Postgres).await
+}
+
 async fn an_agent_with_unknown_names_is_refused_with_all_of_them(house: House) -> Result<()> {
     let (session, _) = house.fleet().await?;
     let bad = json!({"name": "x", "model": "gpt-99", "tools": ["nope", "echo", "nada"], "budget": {"max_tokens": 0}});

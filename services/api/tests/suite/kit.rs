@@ -112,7 +112,8 @@ impl House {
 
     /// Another process on the same database, with a bus of its own: hints never reach it.
     pub(crate) async fn twin(&self) -> Result<House> {
-        House::at(self.url.clone(), |_| {}).await
+        let agents = self.context.config.agents.clone();
+        House::at(self.url.clone(), |config| config.agents = agents).await
     }
 
     async fn at(url: String, set: impl FnOnce(&mut Config)) -> Result<House> {

@@ -66,6 +66,7 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     if let Some(why) = unpriced(caller, &parent, &new).await? {
         return Ok(Plan::Answer(error_of(why)));
     }
+    // Counted after the session's row was read, whose version the commit names.
     let max = u64::from(caller.runner.config.agents.session_max);
     if max > 0 && caller.runner.hub.store().count_agents(session.id.into(), max).await? >= max {
         let why = format!("the session may have {max} agents, and has: do the task yourself, or end one you made");
@@ -74,6 +75,9 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     // The result names the child, and the child's id is made with its row: so the row comes first.
     let mut born = caller.commit();
     let child = flow::bear_child(&mut born, &session, &parent, new, &task, starts)?;
+    if max > 0 {
+        flow::counted(&mut born, &session);
+    }
     let mut output = json!({"agent_id": AgentId::from(child.agent.id), "state": "working"});
     if !starts {
         output["state"] = json!(format!("waiting: {at_work} of your agents work; it begins when one of them is done"));
