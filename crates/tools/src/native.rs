@@ -67,6 +67,8 @@ pub enum Native {
     ProposeHopPlan,
     ProposeHopImpl,
     AskPerson,
+    FailHop,
+    ReplanHop,
     ProposePlan,
     CompleteTask,
     FailTask,
@@ -75,7 +77,7 @@ pub enum Native {
 }
 
 impl Native {
-    pub const ALL: [Native; 16] = [
+    pub const ALL: [Native; 18] = [
         Native::SearchMessages,
         Native::SearchReasoning,
         Native::SearchBroadcasts,
@@ -87,6 +89,8 @@ impl Native {
         Native::ProposeHopPlan,
         Native::ProposeHopImpl,
         Native::AskPerson,
+        Native::FailHop,
+        Native::ReplanHop,
         Native::ProposePlan,
         Native::CompleteTask,
         Native::FailTask,
@@ -107,6 +111,8 @@ impl Native {
             Native::ProposeHopPlan => "propose_hop_plan",
             Native::ProposeHopImpl => "propose_hop_impl",
             Native::AskPerson => "ask_person",
+            Native::FailHop => "fail_hop",
+            Native::ReplanHop => "replan_hop",
             Native::ProposePlan => "propose_plan",
             Native::CompleteTask => "complete_task",
             Native::FailTask => "fail_task",
@@ -117,7 +123,15 @@ impl Native {
 
     /// Whether it is for agents that work on a mission; such a tool is offered only while it can be used.
     pub const fn is_of_mission(self) -> bool {
-        matches!(self, Native::ProposeMission | Native::ProposeHopPlan | Native::ProposeHopImpl | Native::AskPerson)
+        matches!(
+            self,
+            Native::ProposeMission
+                | Native::ProposeHopPlan
+                | Native::ProposeHopImpl
+                | Native::AskPerson
+                | Native::FailHop
+                | Native::ReplanHop
+        )
     }
 
     pub fn named(name: &str) -> Option<Native> {
@@ -177,6 +191,15 @@ impl Native {
                 "Asks a person something that you must know before you can propose. The mission waits for the answer, \
                  which comes to you as a message: end your turn after asking."
             }
+            Native::FailHop => {
+                "Says that the hop you were asked for cannot be planned, or that its steps cannot be found, and why. \
+                 The hop fails, and people decide how the mission goes on: end your turn after it. What is only not \
+                 clear is a question for ask_person."
+            }
+            Native::ReplanHop => {
+                "Takes up a hop again that failed before its steps were chosen, because something is different now: \
+                 say what. You are then asked for its plan anew."
+            }
             Native::ProposePlan => {
                 "Hands in the tasks that lead to the goal, all at once. `deps` names the ids of tasks that must be \
                  completed before; there must be no circle. What is wrong with it is said, and nothing is taken then."
@@ -220,6 +243,8 @@ impl Native {
             Native::SearchMessages | Native::SearchReasoning | Native::SearchBroadcasts | Native::WaitFor => false,
             // A proposal is for people to decide on: it does nothing by itself.
             Native::ProposeMission | Native::ProposeHopPlan | Native::ProposeHopImpl | Native::AskPerson => false,
+            // Nor does a word about one's own part in a mission.
+            Native::FailHop | Native::ReplanHop => false,
             Native::SpawnAgent | Native::SendMessage | Native::TerminateAgent => true,
             // What an agent says of its own work needs nobody's leave.
             Native::ProposePlan
@@ -355,6 +380,10 @@ impl Native {
             Native::AskPerson => {
                 let fields = json!({"mission_id": text(NAME_CHARS_MAX), "question": text(TEXT_CHARS_MAX)});
                 (fields, json!(["question"]))
+            }
+            Native::FailHop | Native::ReplanHop => {
+                let fields = json!({"mission_id": text(NAME_CHARS_MAX), "reason": text(REASON_CHARS_MAX)});
+                (fields, json!(["reason"]))
             }
             Native::ProposePlan => (json!({"tasks": tasks()}), json!(["tasks"])),
             Native::CompleteTask => {

@@ -4,7 +4,7 @@ use crate::held::Held;
 use crate::worker::Worker;
 use anyhow::Result;
 use instar_core::id::HopId;
-use instar_runtime::mission::Task;
+use instar_runtime::mission::{Task, may_replan};
 use instar_tools::{Kind, Native, Tool};
 use std::sync::Arc;
 
@@ -27,6 +27,10 @@ pub(crate) async fn offered(worker: &Worker, held: &Held, mut tools: Vec<Arc<Too
         };
         if let Some(task) = Task::of(&mission, hop.as_ref()) {
             wanted.extend([task.tool(), Native::AskPerson.name()]);
+            wanted.extend(task.failure().map(|_| Native::FailHop.name()));
+        }
+        if hop.is_some_and(|hop| may_replan(&mission, &hop)) {
+            wanted.push(Native::ReplanHop.name());
         }
     }
     tools.retain(|tool| !of_mission(tool) || wanted.contains(&tool.name()));

@@ -1,21 +1,21 @@
 //! `Idempotency-Key`: the same request twice has one effect and one answer.
 //!
 //! Where this service builds the commit itself, the answer is stored by the very commit that has
-//! the effect. The commit of an `Act` notes under the key that it was carried out, and its answer is stored
-//! after; should a crash come between, a repeat does nothing and is told how things stand.
+//! the effect. The commit of an `Act` notes under the key that it was carried out and what shows it ([`Shown`]), and
+//! its answer is stored after; should a crash come between, a repeat does nothing and is told how things stand.
 
-use crate::call::{Call, json};
+use crate::call::{self, Call};
 use crate::problem::Problem;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use chrono::{SubsecRound, Utc};
-use instar_core::id::SessionId;
+use instar_core::id::{Entity, Kind, SessionId};
 use instar_runtime::Act;
 use instar_store::entity::idempotency_key;
 use instar_store::{Commit, Repeat};
 use sea_orm::sea_query::{Expr, ExprTrait, OnConflict};
 use sea_orm::{EntityTrait, IntoActiveModel};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -31,6 +31,58 @@ pub(crate) enum Before {
     Answered(Response),
     /// It landed, and its answer was lost.
     CarriedOut,
+}
+
+/// What a command answers: something as it is afterwards.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shown {
+    entity: Entity,
+    status: StatusCode,
+}
+
+impl Shown {
+    pub(crate) fn with(status: StatusCode, entity: impl Into<Entity>) -> Shown {
+        Shown { entity: entity.into(), status }
+    }
+
+    pub(crate) fn ok(entity: impl Into<Entity>) -> Shown {
+        Shown::with(StatusCode::OK, entity)
+    }
+
+    pub(crate) fn created(entity: impl Into<Entity>) -> Shown {
+        Shown::with(StatusCode::CREATED, entity)
+    }
+
+    fn note(self) -> Value {
+        json!({"id": self.entity.to_string(), "status": self.status.as_u16()})
+    }
+
+    /// From what a commit noted; `None`: the handler knows by itself how to answer.
+    pub(crate) fn of(note: &Value) -> Option<Shown> {
+        let entity = note["id"].as_str()?.parse().ok()?;
+        let status = u16::try_from(note["status"].as_u64()?).ok()?;
+        Some(Shown { entity, status: StatusCode::from_u16(status).ok()? })
+    }
+
+    pub(crate) fn status(self) -> StatusCode {
+        self.status
+    }
+
+    pub(crate) fn id(self) -> String {
+        self.entity.to_string()
+    }
+
+    /// The path at which it is read; `None`: what a command on it answers is not what is read there.
+    pub(crate) fn path(self) -> Option<&'static str> {
+        match self.entity.kind {
+            Kind::Mission => Some("/v1/missions/{id}"),
+            Kind::Hop => Some("/v1/hops/{id}"),
+            Kind::ToolStep => Some("/v1/steps/{id}"),
+            Kind::Asset => Some("/v1/assets/{id}"),
+            Kind::Plan => Some("/v1/plans/{id}"),
+            Kind::Session | Kind::Agent | Kind::Turn | Kind::ToolCall | Kind::Task => None,
+        }
+    }
 }
 
 /// A key with what it was sent for.
@@ -74,16 +126,21 @@ impl Call {
         }
     }
 
-    /// Has the commit of a command note under the request's key that it was carried out, with `note`.
-    pub(crate) fn mark<'a>(&'a self, act: Act<'a>, session: SessionId, note: Value) -> Act<'a> {
+    /// Has the commit of a command note under the request's key that it was carried out, and what it answers.
+    pub(crate) fn mark<'a>(&'a self, act: Act<'a>, session: SessionId, shown: Shown) -> Act<'a> {
         match self.key {
             None => act,
             Some(_) => act.also(move |commit, _| {
-                if let Some(row) = self.row(session.uuid(), CARRIED_OUT, &note) {
-                    commit.insert(&idempotency_key::TABLE, row);
-                }
+                self.note(commit, session, shown);
                 Ok(())
             }),
+        }
+    }
+
+    /// The same for a commit that is built here, and whose answer is read afterwards.
+    pub(crate) fn note(&self, commit: &mut Commit, session: SessionId, shown: Shown) {
+        if let Some(row) = self.row(session.uuid(), CARRIED_OUT, &shown.note()) {
+            commit.insert(&idempotency_key::TABLE, row);
         }
     }
 
@@ -119,7 +176,7 @@ impl Call {
             }
             Repeat::Same { status, answer } => {
                 let status = u16::try_from(status).ok().and_then(|s| StatusCode::from_u16(s).ok());
-                let mut response = json(status.unwrap_or(StatusCode::OK), answer.to_string());
+                let mut response = call::json(status.unwrap_or(StatusCode::OK), answer.to_string());
                 response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
                 Ok(Some(Before::Answered(response)))
             }

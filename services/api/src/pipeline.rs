@@ -1,10 +1,10 @@
 //! The way of every request: span, key, role, query, body, idempotency, handler, answer.
 
 use crate::call::{Call, Reply};
-use crate::idempotency::{Before, Key};
+use crate::idempotency::{Before, Key, Shown};
 use crate::listen::Peer;
 use crate::problem::Problem;
-use crate::route::Route;
+use crate::route::{ROUTES, Route};
 use crate::state::Api;
 use crate::strict::Strict;
 use axum::body::Body;
@@ -173,13 +173,41 @@ async fn once(route: &'static Route, call: Arc<Call>) -> Result<Response, Proble
 }
 
 async fn answered(route: &'static Route, call: &Arc<Call>) -> Result<Response, Problem> {
-    let reply = (route.run)(call.clone()).await?;
+    let reply = match reread(call).await? {
+        Some(reply) => reply,
+        None => (route.run)(call.clone()).await?,
+    };
     if let Reply::Json { status, body, kept: false } = &reply
         && status.is_success()
     {
         call.store_answer(*status, body).await;
     }
     Ok(reply.into_response())
+}
+
+/// The answer to what has landed before: what it was done to, as it is now. Whatever would stand in its way by now is
+/// not looked at, since nothing is left to do.
+async fn reread(call: &Call) -> Result<Option<Reply>, Problem> {
+    let Some(shown) = call.carried_out().and_then(Shown::of) else { return Ok(None) };
+    let found = |path| ROUTES.iter().find(|route| route.method == Method::GET.as_str() && route.path == path);
+    let Some(route) = shown.path().and_then(found) else { return Ok(None) };
+    let read = Call {
+        api: call.api.clone(),
+        caller: call.caller.clone(),
+        path: vec![("id".to_owned(), shown.id())],
+        query: Vec::new(),
+        headers: HeaderMap::new(),
+        body: Map::new(),
+        raw: Bytes::new(),
+        key: None,
+        traceparent: call.traceparent.clone(),
+        session: OnceLock::new(),
+        done: OnceLock::new(),
+    };
+    match (route.run)(Arc::new(read)).await? {
+        Reply::Json { body, .. } => Ok(Some(Reply::Json { status: shown.status(), body, kept: false })),
+        Reply::Raw(_) => Ok(None),
+    }
 }
 
 fn query(route: &Route, parts: &Parts) -> Result<Vec<(String, String)>, Problem> {

@@ -5,6 +5,7 @@ use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
 use instar_testkit::model::{Reply, Request};
 use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
 
 pub(crate) static PLAIN: Group = Group {
     name: "mission",
@@ -18,6 +19,7 @@ pub(crate) static PLAIN: Group = Group {
         waits_for_the_answer_to_a_question,
         tells_the_agent_what_is_wrong_with_its_steps,
         gives_up_an_agent_that_proposes_nothing,
+        is_given_up_and_taken_up_by_its_agent,
         ends_with_its_session,
         goes_on_after_a_pause,
         is_walked_through_by_hand,
@@ -260,6 +262,63 @@ async fn gives_up_an_agent_that_proposes_nothing(world: World) -> Result<()> {
     world.script(diligent);
     world.act(&format!("/v1/hops/{id}/replan"), json!({})).await?;
     hop_is(&world, &mission, "HOP_PLAN_PROPOSED").await?;
+    Ok(())
+}
+
+/// An agent says that it cannot, in either phase, and takes up again what failed before its steps were chosen.
+async fn is_given_up_and_taken_up_by_its_agent(world: World) -> Result<()> {
+    let offered: Arc<Mutex<Vec<(String, Vec<String>)>>> = Arc::default();
+    let seen = offered.clone();
+    world.script(move |request| {
+        let names = request.tools().into_iter().map(str::to_owned).collect();
+        seen.lock().unwrap().push((request.user_text(), names));
+        let at_once =
+            request.messages().last().is_some_and(|last| last["content"].to_string().contains("people decide"));
+        match asked(request) {
+            Some(prompt) if prompt.contains("There is one now") => {
+                Reply::call("replan_hop", json!({"reason": "a lead line was found"}))
+            }
+            Some(prompt) if prompt.contains("Propose its steps") => {
+                Reply::call("fail_hop", json!({"reason": "no tool draws"}))
+            }
+            Some(prompt) if prompt.contains("a lead line was found") => plan(&prompt, "with a line"),
+            Some(prompt) if prompt.contains("Propose the next hop") => {
+                Reply::call("fail_hop", json!({"reason": "there is no lead line"}))
+            }
+            // Whoever gives up cannot take up in the same breath.
+            None if at_once => Reply::call("replan_hop", json!({"reason": "on second thoughts"})),
+            _ => Reply::text("Done."),
+        }
+    });
+    let (session, agent) = crew_with(&world, &["fail_hop", "replan_hop"]).await?;
+    let mission = proposed(&world, &session, &agent, json!({"gates": {"mission": "auto", "plan": "auto"}})).await?;
+    let failed = hop_is(&world, &mission, "FAILED").await?;
+    ensure!(failed["phase"] == "plan" && failed["failure_class"] == "recoverable", "{failed}");
+    ensure!(failed["error"].to_string().contains("there is no lead line"), "{failed}");
+    let waits = world.get(&format!("/v1/missions/{mission}")).await?;
+    ensure!(waits["attention"]["reason"] == "hop_failed" && waits["awaits"] == "person", "{waits}");
+    let told = world.runes_of(&session, "hop.failed", 1).await?;
+    ensure!(told[0]["actor"]["id"] == agent.as_str() && told[0]["payload"]["phase"] == "plan", "{told:?}");
+    let circles = |call: &Value| call["name"] == "replan_hop" && call["result"].to_string().contains("this very turn");
+    let refused = |calls: &Value| calls["data"].as_array().is_some_and(|calls| calls.iter().any(circles));
+    world.until(&format!("/v1/tool-calls?session={session}"), refused).await?;
+    // It hears that something is different, and plans anew; then it cannot find the steps.
+    world.until(&format!("/v1/agents/{agent}"), |agent| agent["lifecycle"] == "idle").await?;
+    world.act(&format!("/v1/agents/{agent}/messages"), json!({"content": "There is one now."})).await?;
+    let again = world.until(&format!("/v1/hops/{}", text(&failed, "id")?), |hop| hop["phase"] == "impl").await?;
+    ensure!(again["status"] == "FAILED" && again["name"] == "with a line", "{again}");
+    ensure!(again["error"].to_string().contains("no tool draws"), "{again}");
+    let taken = world.runes_of(&session, "hop.retried", 1).await?;
+    ensure!(taken[0]["actor"]["id"] == agent.as_str(), "{taken:?}");
+    // Each was offered only where it could be used.
+    let offered = offered.lock().unwrap();
+    for (prompt, names) in offered.iter() {
+        let has = |name: &str| names.iter().any(|tool| tool == name);
+        ensure!(!(has("fail_hop") && has("replan_hop")), "{prompt}: {names:?}");
+    }
+    let first = |words: &str| offered.iter().find(|(prompt, _)| prompt.contains(words)).map(|(_, names)| names);
+    let has = |names: Option<&Vec<String>>, name: &str| names.is_some_and(|names| names.iter().any(|n| n == name));
+    ensure!(has(first("Propose the next hop"), "fail_hop") && has(first("There is one now"), "replan_hop"));
     Ok(())
 }
 

@@ -254,7 +254,10 @@ async fn is_rejected_and_drafted_anew(world: World) -> Result<()> {
     world.act(&format!("/v1/plans/{plan}/reject"), json!({"feedback": "Nobody can swim."})).await?;
     let anew = world.until(&format!("/v1/plans/{plan}"), |plan| plan["revision"] == 2).await?;
     ensure!(of(&anew, "swim")["status"] == "cancelled" && of(&anew, "row")["status"] == "pending", "{anew}");
-    ensure!(prompts.of("plan").last().is_some_and(|text| text.contains("Nobody can swim.")));
+    let asked = prompts.of("plan");
+    // With the feedback comes what it is about.
+    ensure!(asked[1].contains("Nobody can swim.") && asked[1].contains("- swim (do swim)"), "{asked:?}");
+    ensure!(asked[1].matches("Goal:").count() == 1, "{asked:?}");
     // Whoever decides on the first draft decides on what is no longer there.
     for (verb, body) in [("approve", json!({"revision": 1})), ("reject", json!({"revision": 1, "feedback": "no"}))] {
         let stale = world.post(&format!("/v1/plans/{plan}/{verb}"), body).await?;
@@ -280,6 +283,11 @@ async fn is_judged_and_tried_again(world: World) -> Result<()> {
     let added = of(&met, "fix-1-1");
     ensure!(added["priority"] == "medium" && added["title"] == "an warning", "{met}");
     ensure!(prompts.of("task a")[1].contains("no wood"), "{:?}", prompts.of("task a"));
+    // Whoever is asked anew goes by what is so now, and not by what was so before.
+    ensure!(prompts.of("task a")[1].matches("Task a:").count() == 1, "{:?}", prompts.of("task a"));
+    let judged = prompts.of("verdict");
+    ensure!(judged[0].contains("(do a, failed)") && judged[1].contains("(do a, completed)"), "{judged:?}");
+    ensure!(!judged[1].contains("(do a, failed)"), "{judged:?}");
     let said = world.runes_of(&session, "plan.critique", 2).await?;
     ensure!(said[0]["payload"]["pass"] == false && said[1]["payload"]["pass"] == true, "{said:?}");
     Ok(())
@@ -299,6 +307,7 @@ async fn is_made_anew_when_the_critic_wants_that(world: World) -> Result<()> {
     ensure!(of(&met, "b")["deps"][0] == of(&met, "a")["id"], "{met}");
     let asked = prompts.of("plan");
     ensure!(asked[1].contains("a raft") && asked[1].contains("an error"), "{asked:?}");
+    ensure!(asked[1].matches("Goal:").count() == 1, "{asked:?}");
     Ok(())
 }
 

@@ -1,20 +1,19 @@
 //! Tool steps and assets: run, failed, stopped, supplied by hand; provided, refused, damaged, expired.
 //!
 //! Missions are brought to where they are executed by commands on the tables; hints of those reach nobody, and
-//! sweeps make that good. What people do with steps and assets goes over HTTP.
+//! sweeps make that good. What people do with failed hops, steps and assets goes over HTTP.
 
 use crate::mission::{asked, asset_after, crew};
 use crate::world::{World, text};
 use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
-use instar_core::cascade::Fact;
 use instar_core::id::AssetId;
 use instar_core::machine;
 use instar_core::rune::Actor;
 use instar_runtime::{Act, Hub, Row};
 use instar_store::entity::asset;
 use instar_testkit::model::Reply;
-use instar_tests::cast::{self, fresh, person};
+use instar_tests::cast::{self, fresh};
 use instar_tests::stage;
 use instar_tests::voyage::{Plan, Tweak, Voyage, agent, plainly};
 use serde_json::{Value, json};
@@ -63,6 +62,10 @@ fn chain() -> [Plan; 2] {
         ("echo", json!({"text": "input"}), json!({"output": "middle"})),
         ("echo", json!({"text": "middle"}), json!({"output": "output"})),
     ]
+}
+
+async fn on_hop(world: &World, voyage: &Voyage, action: &str, body: Value) -> Result<Value> {
+    world.act(&format!("/v1/hops/{}/{action}", voyage.hop), body).await
 }
 
 async fn steps(world: &World, voyage: &Voyage) -> Result<Vec<Value>> {
@@ -157,19 +160,19 @@ async fn fail_and_are_retried_fixed_and_restarted(world: World) -> Result<()> {
     ensure!(failed["attempts"] == 3, "{failed}");
     asset_is(&world, v.output, "ERROR").await?;
     // Once more from where it failed, then once more from the start.
-    v.act(v.on_hop("retry_hop", person())).await?;
+    on_hop(&world, &v, "retry", json!({})).await?;
     step_is(&world, &v, 1, "READY_TO_EXECUTE").await?;
     asset_is(&world, v.output, "READY_FOR_PROCESSING").await?;
     v.execute().await?;
     v.hop_is(&["FAILED"]).await?;
-    v.act(v.on_hop("retry_hop", person()).given(Fact::Restart)).await?;
+    on_hop(&world, &v, "retry", json!({"restart": true})).await?;
     step_is(&world, &v, 0, "READY_TO_EXECUTE").await?;
     v.execute().await?;
     v.hop_is(&["FAILED"]).await?;
     let middle = asset_is(&world, v.middle, "READY").await?;
     ensure!(middle["version"] == 2, "made anew: {middle}");
     // Back to whoever configures it; cancelled where it failed.
-    v.act(v.on_hop("fix_hop", person())).await?;
+    on_hop(&world, &v, "fix", json!({})).await?;
     step_is(&world, &v, 1, "READY_TO_CONFIGURE").await?;
     let on_step = |event| Act::new(v.session, v.steps[1], &machine::tool_step::TABLE, event, system());
     v.act(on_step("configuration_failed").reason("no tool fits")).await?;
@@ -243,7 +246,7 @@ async fn give_way_to_a_hop_that_is_done_by_hand(world: World) -> Result<()> {
 
 async fn are_sent_back_reset_and_removed(world: World) -> Result<()> {
     let v = voyage(&world, plainly, &chain()).await?;
-    v.act(v.on_hop("request_hop_changes", person())).await?;
+    on_hop(&world, &v, "request-changes", json!({"feedback": "another tool"})).await?;
     let first = step_is(&world, &v, 0, "READY_TO_CONFIGURE").await?;
     let id = text(&first, "id")?;
     let open = world.act(&format!("/v1/steps/{id}/request-changes"), json!({"reason": "another tool"})).await?;

@@ -27,7 +27,8 @@ pub(super) fn line(request: &Request, heard: &Heard<'_>) -> Line {
 }
 
 /// Tools that are there to answer a mission, not to carry it out.
-const ANSWERS: [&str; 4] = ["propose_mission", "propose_hop_plan", "propose_hop_impl", "ask_person"];
+const ANSWERS: [&str; 6] =
+    ["propose_mission", "propose_hop_plan", "propose_hop_impl", "ask_person", "fail_hop", "replan_hop"];
 
 /// What a mission asks for, made of the words in which it asks: a first hop that makes something new, then the one
 /// that makes what the mission promises, each of one step. The first hop tries a tool that needs nothing to be told,

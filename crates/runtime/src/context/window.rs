@@ -50,13 +50,13 @@ pub fn window(turn: Uuid, messages: &[message::Model], most: usize) -> Vec<&mess
     kept
 }
 
-/// The turns that a turn which works on a plan goes on with: those on the same task, or on the plan itself. A task is
-/// done by itself, and a critic judges by itself, whatever else their agent was asked before.
+/// The turns that a turn which works on a plan goes on with: those of the same attempt at the same task, verdict or
+/// draft. Each is done by itself, whatever else its agent was asked before.
 fn thread(turn: &turn::Model, messages: &[message::Model]) -> Option<HashSet<Uuid>> {
     let work = Work::of(turn)?;
     let same = |m: &&message::Model| {
         let of = m.data.as_ref().and_then(|data| Work::deserialize(data).ok());
-        is_prompt(m) && of.is_some_and(|of| (of.plan, of.task) == (work.plan, work.task))
+        is_prompt(m) && of.is_some_and(|of| work.goes_on_with(&of))
     };
     Some(messages.iter().filter(same).filter_map(|m| m.turn_id).collect())
 }

@@ -238,7 +238,7 @@ pub fn ask_for_plan(
     } else {
         change = change.expecting("plan", "planning");
     }
-    let work = Work::on(id, Purpose::Plan);
+    let work = Work::on_draft(plan);
     let engaged = engage(&mut commit, session, hand, turn, &Told { text, work })?;
     commit.change(change.set(plan::Column::OrchestratorId, engaged.agent.uuid()));
     Ok((commit, engaged))
@@ -253,7 +253,7 @@ pub fn ask_for_critique(
 ) -> Result<(Commit, Engaged), FlowError> {
     let (id, session, turn) = (PlanId::from(plan.id), SessionId::from(plan.session_id), TurnId::from(Uuid::now_v7()));
     let mut commit = Commit::new(session, actor);
-    let work = Work::on(id, Purpose::Critique);
+    let work = Work::on_verdict(plan);
     let engaged = engage(&mut commit, session, hand, turn, &Told { text, work })?;
     commit.change(
         Change::entity(&plan::TABLE, id)

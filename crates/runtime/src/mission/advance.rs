@@ -144,7 +144,7 @@ impl Hub {
         if mission.asked >= ASKED_MAX {
             return self.give_up(mission, hop, task, actor).await;
         }
-        let text = ask::prompt(rows, mission, hop, task);
+        let text = ask::prompt(rows, mission, hop, task, &agent.tools());
         self.ask(rows, &session, mission, hop, (task, text), agent, actor).await
     }
 
@@ -205,15 +205,8 @@ impl Hub {
         actor: &Actor,
     ) -> Result<Vec<Rune>, ActError> {
         let why = format!("the agent was asked {ASKED_MAX} times and proposed nothing");
-        let (session, event) = (
-            SessionId::from(mission.session_id),
-            match task {
-                Task::Plan => "hop_plan_failed",
-                Task::Implement => "hop_impl_failed",
-                Task::Revise | Task::Begin | Task::Resolve => return self.lose_agent(mission, actor).await,
-            },
-        );
-        let Some(hop) = hop else { return Ok(Vec::new()) };
+        let session = SessionId::from(mission.session_id);
+        let (Some(event), Some(hop)) = (task.failure(), hop) else { return self.lose_agent(mission, actor).await };
         let mut act = Act::new(session, HopId::from(hop.id), &hop_machine::TABLE, event, actor.clone()).reason(&why);
         act.said.class = Some(FailureClass::Recoverable);
         runes(act.carry_out(self).await)

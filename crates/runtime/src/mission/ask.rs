@@ -2,6 +2,7 @@
 
 use crate::flow::{FlowError, Why, queue_for};
 use crate::snapshot::Missions;
+use instar_core::decide::HopPhase;
 use instar_core::id::{AgentId, AssetId, HopId, MessageId, MissionId, SessionId, TurnId};
 use instar_core::machine::{Answer, By, agent_drive, apply};
 use instar_core::rune::Draft;
@@ -54,10 +55,32 @@ impl Task {
             Task::Resolve | Task::Implement => "propose_hop_impl",
         }
     }
+
+    /// The event by which the agent says that it cannot; `None`: there is no hop yet that could fail for it.
+    pub const fn failure(self) -> Option<&'static str> {
+        match self {
+            Task::Plan => Some("hop_plan_failed"),
+            Task::Implement => Some("hop_impl_failed"),
+            Task::Revise | Task::Begin | Task::Resolve => None,
+        }
+    }
+}
+
+/// Whether a mission's agent may take up its hop again: one that failed before its steps were chosen. A mission that
+/// failed with it is for a person to retry.
+pub fn may_replan(mission: &mission::Model, hop: &hop::Model) -> bool {
+    let early = matches!(hop.phase.as_deref().and_then(HopPhase::parse), Some(HopPhase::Plan | HopPhase::Resolve));
+    mission.status == "IN_PROGRESS" && hop.status == "FAILED" && early
 }
 
 /// What the agent reads.
-pub(super) fn prompt(rows: &Missions, mission: &mission::Model, hop: Option<&hop::Model>, task: Task) -> String {
+pub(super) fn prompt(
+    rows: &Missions,
+    mission: &mission::Model,
+    hop: Option<&hop::Model>,
+    task: Task,
+    tools: &[String],
+) -> String {
     let mut text = format!("Mission {} ({}).\nGoal: {}\n", mission.name, MissionId::from(mission.id), mission.goal);
     for (i, one) in mission.success_criteria.as_array().into_iter().flatten().enumerate() {
         let head = if i == 0 { "It is a success if:\n" } else { "" };
@@ -104,7 +127,13 @@ pub(super) fn prompt(rows: &Missions, mission: &mission::Model, hop: Option<&hop
              assets that each reads and writes."
         }
     });
-    text.push_str(" If something is not clear, ask with ask_person instead.");
+    let has = |name: &str| tools.iter().any(|tool| tool == name);
+    if has("ask_person") {
+        text.push_str(" If something is not clear, ask with ask_person instead.");
+    }
+    if has("fail_hop") && !matches!(task, Task::Revise) {
+        text.push_str(" If it cannot be done at all, say so with fail_hop, and why.");
+    }
     text
 }
 

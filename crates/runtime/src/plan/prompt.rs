@@ -56,12 +56,26 @@ fn list(lines: impl Iterator<Item = String>) -> String {
     lines.map(|line| format!("- {line}\n")).collect()
 }
 
+/// The tasks of the draft that was refused last in this iteration: those of one draft are added at one moment.
+fn last_draft(scene: &Scene) -> impl Iterator<Item = &task::Model> {
+    let of_now = |task: &&task::Model| task.status == "cancelled" && task.iteration == scene.plan.iteration;
+    let refused = || scene.tasks.iter().filter(of_now);
+    let last = refused().map(|task| task.created_at).max();
+    refused().filter(move |task| Some(task.created_at) == last)
+}
+
 /// To the orchestrator: make a plan, or make it anew.
 pub(super) fn plan(scene: &Scene) -> String {
     let plan = &scene.plan;
     let mut text = format!("Goal:\n{}\n", plan.goal);
     if let Some(feedback) = &plan.feedback {
-        text += &format!("\nYour last plan was not taken:\n{feedback}\n");
+        let refused =
+            list(last_draft(scene).map(|task| format!("{} ({}): {}", task.key, task.title, task.description)));
+        text += &match refused.is_empty() {
+            // Said when a person let a blocked plan go on, and not of a draft.
+            true => format!("\nA person adds: {feedback}\n"),
+            false => format!("\nYour last plan was not taken:\n{refused}\nWhy:\n{feedback}\n"),
+        };
     }
     let done: Vec<&task::Model> = scene.tasks.iter().filter(|task| task.status != "cancelled").collect();
     if !done.is_empty() {

@@ -1,7 +1,7 @@
 //! What a turn does for a plan, as its own row says: which tools it is given follows from that alone.
 
 use instar_core::id::{PlanId, TaskId};
-use instar_store::entity::{task, turn};
+use instar_store::entity::{plan, task, turn};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -45,14 +45,20 @@ pub struct Work {
     #[serde(rename = "task_id", default, skip_serializing_if = "Option::is_none")]
     pub task: Option<TaskId>,
     pub purpose: Purpose,
-    /// Of the task.
+    /// The how manieth time it is gone about, by the count of whatever is gone about: see [`Work::goes_on_with`].
     #[serde(default)]
     pub attempt: i64,
 }
 
 impl Work {
-    pub(crate) fn on(plan: PlanId, purpose: Purpose) -> Work {
-        Work { plan, task: None, purpose, attempt: 0 }
+    /// Drafts before this one; each ends what was said about the one before.
+    pub(crate) fn on_draft(plan: &plan::Model) -> Work {
+        Work { plan: plan.id.into(), task: None, purpose: Purpose::Plan, attempt: plan.revision }
+    }
+
+    /// Between two verdicts of one iteration no task moves.
+    pub(crate) fn on_verdict(plan: &plan::Model) -> Work {
+        Work { plan: plan.id.into(), task: None, purpose: Purpose::Critique, attempt: plan.iteration }
     }
 
     pub(crate) fn on_task(task: &task::Model, purpose: Purpose) -> Work {
@@ -62,6 +68,13 @@ impl Work {
     /// `None`: the turn works on no plan.
     pub fn of(turn: &turn::Model) -> Option<Work> {
         Work::deserialize(turn.input.get(FIELD)?).ok()
+    }
+
+    /// Whether what was said in the other still holds in this one. What a prompt says of a plan is so when it is
+    /// written; a later one says all that is so then, and beside it an earlier one would be read as if it were, too.
+    pub(crate) fn goes_on_with(&self, earlier: &Work) -> bool {
+        (self.plan, self.task, self.attempt) == (earlier.plan, earlier.task, earlier.attempt)
+            && (self.task.is_some() || self.purpose == earlier.purpose)
     }
 
     pub(crate) fn input(&self) -> Value {
@@ -95,5 +108,18 @@ mod tests {
         let kept = work.input();
         assert_eq!(Work::deserialize(&kept[FIELD]).expect("work"), work);
         assert_eq!(kept[FIELD]["purpose"], work.purpose.token());
+    }
+
+    #[test]
+    fn a_later_attempt_or_iteration_begins_anew() {
+        let (plan, task) = (Uuid::from_u128(1).into(), Some(Uuid::from_u128(2).into()));
+        let begun = Work { plan, task, purpose: Purpose::Task, attempt: 1 };
+        assert!(Work { purpose: Purpose::Report, ..begun }.goes_on_with(&begun));
+        assert!(!Work { attempt: 2, ..begun }.goes_on_with(&begun));
+        assert!(!Work { task: Some(Uuid::from_u128(3).into()), ..begun }.goes_on_with(&begun));
+        let judged = Work { plan, task: None, purpose: Purpose::Critique, attempt: 1 };
+        assert!(judged.goes_on_with(&judged));
+        assert!(!Work { attempt: 2, ..judged }.goes_on_with(&judged));
+        assert!(!Work { purpose: Purpose::Plan, ..judged }.goes_on_with(&judged));
     }
 }

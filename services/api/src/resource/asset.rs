@@ -4,6 +4,7 @@ use super::command::Command;
 use super::find;
 use super::session::known_state;
 use crate::call::{Call, Reply};
+use crate::idempotency::Shown;
 use crate::page::Page;
 use crate::problem::{Problem, runes_of};
 use crate::shape::{Kind, Shape, may, must};
@@ -340,16 +341,24 @@ pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let (id, of, hub) = (AssetId::from(row.id), MissionId::from(mission.id), call.api.hub());
     let content = new.value.as_ref().map(|value| super::content::checked(&schema, value)).transpose()?;
     let event = if content.is_some() { "register_asset" } else { "propose_asset" };
-    let mut act = act(&call, &row, event).within(of).reason("added").bringing(Row::Asset(row)).provided(move |rows| {
-        let found = rows.missions.missions.get(&of.uuid());
-        if !found.is_some_and(|mission| matches!(mission.status.as_str(), "AWAITING_APPROVAL" | "IN_PROGRESS")) {
-            return Err(ActError::Unfit("the mission is over: it takes no further assets".into()));
-        }
-        match rows.missions.assets.len() > ASSETS_MAX {
-            true => Err(ActError::Unfit(format!("a mission has at most {ASSETS_MAX} assets"))),
-            false => Ok(()),
-        }
-    });
+    let born = Command {
+        call: &call,
+        session: SessionId::from(row.session_id),
+        entity: id.into(),
+        machine: &machine::TABLE,
+        event,
+    };
+    let mut act =
+        born.answering(Shown::created(id)).within(of).reason("added").bringing(Row::Asset(row)).provided(move |rows| {
+            let found = rows.missions.missions.get(&of.uuid());
+            if !found.is_some_and(|mission| matches!(mission.status.as_str(), "AWAITING_APPROVAL" | "IN_PROGRESS")) {
+                return Err(ActError::Unfit("the mission is over: it takes no further assets".into()));
+            }
+            match rows.missions.assets.len() > ASSETS_MAX {
+                true => Err(ActError::Unfit(format!("a mission has at most {ASSETS_MAX} assets"))),
+                false => Ok(()),
+            }
+        });
     if let Some(content) = content {
         act = act.writing(hub.keep(id, &schema, content).await?);
     }

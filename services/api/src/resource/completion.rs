@@ -2,6 +2,7 @@
 
 use super::{find, voyage};
 use crate::call::{Call, Reply};
+use crate::idempotency::Shown;
 use crate::problem::Problem;
 use crate::shape::{Kind, Shape, Wrong, may, must};
 use instar_core::asset::content::Content;
@@ -39,7 +40,7 @@ pub(crate) async fn complete(call: Arc<Call>) -> Result<Reply, Problem> {
         let kept = hub.keep(asset_id, &schema_of(&asset), content).await?;
         act = act.meaning(Reach::SuppliedOutputsOfHop, id, asset_id).writing(kept);
     }
-    voyage::land(&call, act, MissionId::from(row.mission_id)).await?;
+    voyage::land(&call, act, MissionId::from(row.mission_id), Shown::ok(id)).await?;
     Ok(Reply::ok(super::hop::show(&find::hop(&call).await?.0)))
 }
 

@@ -3,6 +3,7 @@
 use super::session::known_state;
 use super::{find, voyage};
 use crate::call::{Call, Reply};
+use crate::idempotency::Shown;
 use crate::page::Page;
 use crate::problem::Problem;
 use crate::shape::{Kind, Shape, may, must};
@@ -181,7 +182,7 @@ pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let of = MissionId::from(row.id);
     let form: HopForm = voyage::read(Value::Object(call.body.clone()))?;
     form.check(true).map_err(Problem::invalid)?;
-    let id = voyage::again(&call, of, None, |rows| {
+    let id = voyage::again(&call, of, None, StatusCode::CREATED, |rows| {
         let mission = rows.missions.get(&row.id).unwrap_or(&row);
         let (act, hop) = flow::hop(rows, mission, Some(form.clone()), call.actor())?;
         Ok((act, HopId::from(hop.id)))
@@ -234,8 +235,9 @@ async fn command(call: &Call, event: &'static str) -> Result<Reply, Problem> {
     if call.body.get("restart").and_then(Value::as_bool).unwrap_or_default() {
         act = act.given(Fact::Restart).telling("hop.retried", json!({"restart": true}));
     }
-    voyage::land(call, act, MissionId::from(mission.id)).await?;
-    Ok(Reply::ok(shown(call, HopId::from(row.id)).await?))
+    let id = HopId::from(row.id);
+    voyage::land(call, act, MissionId::from(mission.id), Shown::ok(id)).await?;
+    Ok(Reply::ok(shown(call, id).await?))
 }
 
 macro_rules! commands {
@@ -283,10 +285,10 @@ pub(crate) async fn edit_plan(call: Arc<Call>) -> Result<Reply, Problem> {
     body.remove("revision");
     let form: HopForm = voyage::read(Value::Object(body))?;
     form.check(false).map_err(Problem::invalid)?;
-    voyage::again(&call, of, Some(id), |rows| {
+    voyage::again(&call, of, Some(id), StatusCode::OK, |rows| {
         let hop = rows.hops.get(&row.id).unwrap_or(&row);
         let act = flow::hop_plan(rows, hop, "edit_hop_plan", form.clone(), call.actor())?;
-        Ok((voyage::of_revision(&call, act), ()))
+        Ok((voyage::of_revision(&call, act), id))
     })
     .await?;
     voyage::advance(&call, of).await;
@@ -303,7 +305,7 @@ pub(crate) async fn edit_impl(call: Arc<Call>) -> Result<Reply, Problem> {
     let (id, of) = (HopId::from(row.id), MissionId::from(mission.id));
     let Steps { steps } = call.read()?;
     StepForm::check_all(&steps, false).map_err(Problem::invalid)?;
-    voyage::again(&call, of, Some(id), |rows| {
+    voyage::again(&call, of, Some(id), StatusCode::OK, |rows| {
         let hop = rows.hops.get(&row.id).unwrap_or(&row);
         let face = |name: &str| call.api.catalog.tools.for_step(name).map(|tool| tool.face());
         let wrong = flow::chain(rows, hop, &flow::edited(rows, hop.id, &steps), face);
@@ -312,7 +314,7 @@ pub(crate) async fn edit_impl(call: Arc<Call>) -> Result<Reply, Problem> {
             return Err(ActError::Unfit(wrong.join("; ")));
         }
         let act = flow::edit_impl(rows, hop, steps.clone(), call.actor())?;
-        Ok((voyage::of_revision(&call, act), ()))
+        Ok((voyage::of_revision(&call, act), id))
     })
     .await?;
     voyage::advance(&call, of).await;
@@ -328,6 +330,7 @@ struct Older {
 pub(crate) async fn older(call: Arc<Call>) -> Result<Reply, Problem> {
     let (row, mission) = rows(&call).await?;
     let Older { command } = call.read()?;
-    voyage::older(&call, command, &mission, Some(&row)).await?;
-    Ok(Reply::ok(shown(&call, HopId::from(row.id)).await?))
+    let id = HopId::from(row.id);
+    voyage::older(&call, command, &mission, Some(&row), Shown::ok(id)).await?;
+    Ok(Reply::ok(shown(&call, id).await?))
 }

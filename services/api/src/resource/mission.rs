@@ -4,6 +4,7 @@ pub(crate) use super::asset::REASON;
 use super::session::known_state;
 use super::{find, voyage};
 use crate::call::{Call, Reply};
+use crate::idempotency::Shown;
 use crate::page::Page;
 use crate::problem::Problem;
 use crate::settle::settle;
@@ -202,9 +203,6 @@ pub(crate) async fn shown(call: &Call, id: MissionId) -> Result<Value, Problem> 
 
 pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let session = find::session(&call).await?;
-    if let Some(id) = call.carried_out().and_then(|made| made["id"].as_str()?.parse::<MissionId>().ok()) {
-        return Ok(Reply::Json { status: StatusCode::CREATED, body: shown(&call, id).await?, kept: false });
-    }
     let terms: Terms = call.read()?;
     let mut form = call.body.clone();
     form.retain(|name, _| !TERMS.contains(&name.as_str()));
@@ -220,8 +218,7 @@ pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let (mut act, row) = flow::mission(&session, &form, &terms, call.actor());
     act.traceparent.clone_from(&call.traceparent);
     let id = MissionId::from(row.id);
-    let act = call.mark(act, SessionId::from(session.id), json!({"id": id}));
-    voyage::land(&call, act, id).await?;
+    voyage::land(&call, act, id, Shown::created(id)).await?;
     let answer = shown(&call, id).await?;
     Ok(Reply::Json { status: StatusCode::CREATED, body: answer, kept: false })
 }
@@ -272,7 +269,7 @@ async fn command(call: &Call, event: &'static str) -> Result<Reply, Problem> {
     let (row, _) = find::mission(call).await?;
     let id = MissionId::from(row.id);
     let act = voyage::on_mission(call, &row, event);
-    voyage::land(call, act, id).await?;
+    voyage::land(call, act, id, Shown::ok(id)).await?;
     Ok(Reply::ok(shown(call, id).await?))
 }
 
@@ -307,9 +304,9 @@ pub(crate) async fn revise(call: Arc<Call>) -> Result<Reply, Problem> {
     body.remove("revision");
     let edit: MissionEdit = voyage::read(Value::Object(body))?;
     edit.check().map_err(Problem::invalid)?;
-    voyage::again(&call, id, None, |rows| {
+    voyage::again(&call, id, None, StatusCode::OK, |rows| {
         let act = flow::revise_mission(rows, id, edit.clone(), call.actor())?;
-        Ok((voyage::of_revision(&call, act), ()))
+        Ok((voyage::of_revision(&call, act), id))
     })
     .await?;
     Ok(Reply::ok(shown(&call, id).await?))
@@ -362,7 +359,7 @@ pub(crate) async fn reset(call: Arc<Call>) -> Result<Reply, Problem> {
     for asset in call.api.store().assets_of(id).await?.into_iter().filter(flow::has_input) {
         given.extend(call.api.store().asset_version(AssetId::from(asset.id), asset.content_version).await?);
     }
-    let new = voyage::again(&call, id, None, |rows| {
+    let new = voyage::again(&call, id, None, StatusCode::CREATED, |rows| {
         let old = rows.missions.get(&row.id).unwrap_or(&row);
         let (act, new) = flow::reset_mission(rows, old, &given, agent, call.actor())?;
         let act = act.reason(voyage::reason(&call, "started over"));
@@ -391,6 +388,7 @@ pub(crate) async fn answer(call: Arc<Call>) -> Result<Reply, Problem> {
                 .set(mission::Column::Question, None::<Value>)
                 .set(mission::Column::Awaits, Awaits::Agent.token()),
         );
+        call.note(&mut commit, SessionId::from(row.session_id), Shown::ok(id));
         Ok((commit, id))
     })
     .await?;
@@ -427,7 +425,7 @@ pub(crate) async fn older(call: Arc<Call>) -> Result<Reply, Problem> {
         Some(hop) => call.api.store().hop(HopId::from(hop)).await?,
         None => None,
     };
-    voyage::older(&call, command, &row, hop.as_ref()).await?;
+    voyage::older(&call, command, &row, hop.as_ref(), Shown::ok(id)).await?;
     Ok(Reply::ok(shown(&call, id).await?))
 }
 

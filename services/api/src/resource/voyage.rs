@@ -2,7 +2,9 @@
 //! and what the mission does by itself afterwards.
 
 use crate::call::Call;
+use crate::idempotency::Shown;
 use crate::problem::{Problem, runes_of};
+use axum::http::StatusCode;
 use instar_core::decide::HopPhase;
 use instar_core::id::{AgentId, Entity, HopId, Kind, MissionId, SessionId};
 use instar_core::machine::{hop as hop_machine, mission as mission_machine};
@@ -71,8 +73,10 @@ pub(crate) fn on_hop<'a>(call: &'a Call, row: &hop::Model, event: &'a str) -> Ac
 }
 
 /// Carries a command out and lets the mission go on. A step that it starts has its call in the same commit.
-pub(crate) async fn land(call: &Call, act: Act<'_>, mission: MissionId) -> Result<(), Problem> {
+pub(crate) async fn land<'a>(call: &'a Call, act: Act<'a>, mission: MissionId, shown: Shown) -> Result<(), Problem> {
     let (hub, entity) = (call.api.hub(), act.entity);
+    let session = act.session;
+    let act = call.mark(act, session, shown);
     if matches!(act.event, "approve_hop_impl" | "execute_hop") {
         inspect(call, HopId::from(entity.id), mission).await?;
     }
@@ -128,10 +132,13 @@ pub(crate) async fn advance(call: &Call, mission: MissionId) {
 }
 
 /// A command that is worked out from the rows as they are: once more if they changed meanwhile.
-pub(crate) async fn again<'a, T>(
+///
+/// Answers what it was done to, or what it has made.
+pub(crate) async fn again<'a, T: Into<Entity> + Copy>(
     call: &'a Call,
     mission: MissionId,
     hop: Option<HopId>,
+    status: StatusCode,
     build: impl Fn(&Missions) -> Result<(Act<'a>, T), ActError>,
 ) -> Result<T, Problem> {
     let hub = call.api.hub();
@@ -140,6 +147,8 @@ pub(crate) async fn again<'a, T>(
         let rows = Missions::of(hub.store().mission_rows(mission, hop).await?);
         let (mut act, value) = build(&rows)?;
         act.traceparent.clone_from(&call.traceparent);
+        let session = act.session;
+        let act = call.mark(act, session, Shown::with(status, value));
         match act.carry_out(hub).await {
             Ok(done) => {
                 hub.follow(&runes_of(done));
@@ -159,6 +168,7 @@ pub(crate) async fn older(
     command: vocabulary::Command,
     mission: &mission::Model,
     hop: Option<&hop::Model>,
+    shown: Shown,
 ) -> Result<(), Problem> {
     let state = hop.and_then(|hop| hop_machine::State::parse(&hop.status));
     let failed = hop.and_then(|hop| hop.phase.as_deref()).and_then(HopPhase::parse);
@@ -175,7 +185,7 @@ pub(crate) async fn older(
         (Raise::Mission(event), _) => act.then(MissionId::from(mission.id), &mission_machine::TABLE, event.token()),
         (Raise::Hop(_), None) => act,
     });
-    land(call, act, MissionId::from(mission.id)).await
+    land(call, act, MissionId::from(mission.id), shown).await
 }
 
 /// Whether an agent can be given a mission: it is of the session, lives, and has the tools by which it answers.

@@ -118,3 +118,58 @@ async fn two_processes_that_get_the_same_request_carry_it_out_once() -> Result<(
     assert_eq!(house.get(&path).await?.is(200)["data"].as_array().unwrap().len(), 5);
     Ok(())
 }
+
+/// Each command of a mission's life, as if the process died after it: a repeat finds things moved on, does nothing and
+/// is answered all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mission_is_never_led_twice_by_one_request() -> Result<()> {
+    let house = House::on(Backend::Sqlite).await?;
+    let (session, _) = house.fleet().await?;
+    let lost = "CREATE TRIGGER lost BEFORE INSERT ON idempotency_keys WHEN NEW.status > 0 \
+                BEGIN SELECT RAISE(FAIL, 'the process is gone'); END";
+    let new = json!({"name": "map", "goal": "a map", "outputs": [{"name": "map", "type": "markdown"}]});
+    let mission = text(&house.post(&format!("/v1/sessions/{session}/missions"), new).await?.is(201)["id"]);
+    let plan =
+        text(&house.post(&format!("/v1/sessions/{session}/plans"), json!({"goal": "rest"})).await?.is(201)["id"]);
+    let (on_mission, hop) = (|action: &str| format!("/v1/missions/{mission}/{action}"), "{hop}");
+    let on_hop = |action: &str| format!("/v1/hops/{hop}/{action}");
+    let leg = json!({"name": "leg", "output": {"asset": {"name": "draft"}}});
+    let accept = json!({"command": "accept_hop_proposal"});
+    let cases = [
+        (on_mission("revise"), json!({"revision": 1, "goal": "a better map"}), 200),
+        (on_mission("request-changes"), json!({"feedback": "shorter"}), 200),
+        (on_mission("approve"), json!({"revision": 2}), 200),
+        (on_mission("assets"), json!({"name": "notes", "role": "input", "type": "string", "value": "deep"}), 201),
+        (on_mission("hops"), leg, 201),
+        (on_hop("edit-plan"), json!({"revision": 1, "name": "short leg"}), 200),
+        (on_mission("command"), accept, 200),
+        (on_hop("request-changes"), json!({"feedback": "other tools"}), 200),
+        (on_hop("cancel"), json!({}), 200),
+        (on_hop("reset"), json!({}), 200),
+        (on_mission("cancel"), json!({"reason": "enough"}), 200),
+        (on_mission("reset"), json!({}), 201),
+        (format!("/v1/plans/{plan}/cancel"), json!({}), 200),
+    ];
+    let mut current = String::new();
+    for (path, body, status) in cases {
+        let path = path.replace("{hop}", &current);
+        house.store().db().execute_unprepared(lost).await?;
+        let first = house.keyed(&path, &path, &body).await?;
+        assert_eq!(first.status, status, "{path}: {}", first.text);
+        house.store().db().execute_unprepared("DROP TRIGGER lost").await?;
+        if path.ends_with("/hops") {
+            current = text(&first.body["id"]);
+        }
+        let head =
+            || async { house.get(&format!("/v1/sessions/{session}")).await.map(|got| got.is(200)["head_seq"].clone()) };
+        let before = head().await?;
+        let again = house.keyed(&path, &path, &body).await?;
+        assert_eq!((again.status, &again.body["id"]), (status, &first.body["id"]), "{path}: {}", again.text);
+        assert_eq!(again.body["status"], first.body["status"], "{path}");
+        assert_eq!(head().await?, before, "{path} was carried out twice");
+        let kept = house.keyed(&path, &path, &body).await?;
+        assert_eq!((kept.status, &kept.body), (again.status, &again.body), "{path}");
+        assert_eq!(kept.headers["idempotent-replayed"], "true", "{path}");
+    }
+    Ok(())
+}

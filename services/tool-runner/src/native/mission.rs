@@ -5,7 +5,7 @@
 
 use super::{Caller, Failed, Plan, error_of, success};
 use crate::runner::Runner;
-use instar_core::decide::Awaits;
+use instar_core::decide::{Awaits, FailureClass};
 use instar_core::id::{HopId, MissionId, SessionId};
 use instar_core::machine::{By, hop as hop_machine};
 use instar_core::rune::{Actor, Draft, Rune};
@@ -52,8 +52,18 @@ fn form<T: DeserializeOwned>(caller: &Caller<'_>) -> Result<T, Plan> {
     serde_json::from_value(fields).map_err(|no| refuse(no.to_string()))
 }
 
-/// The mission meant: named, that of the turn, or the only one that waits for the agent.
 async fn find(caller: &Caller<'_>, wanted: &[Task]) -> Result<Next, Failed> {
+    let waits = |mission: &mission_row::Model, hop: Option<&hop::Model>| {
+        Task::of(mission, hop).is_some_and(|task| wanted.contains(&task))
+    };
+    find_where(caller, waits).await
+}
+
+/// The mission meant: named, that of the turn, or the only one of the agent's for which this holds.
+async fn find_where(
+    caller: &Caller<'_>,
+    fits: impl Fn(&mission_row::Model, Option<&hop::Model>) -> bool,
+) -> Result<Next, Failed> {
     let store = caller.runner.hub.store();
     let own = store.missions_of(caller.agent(), MISSIONS_MAX).await?;
     let named = match caller.call.arguments["mission_id"].as_str() {
@@ -70,7 +80,7 @@ async fn find(caller: &Caller<'_>, wanted: &[Task]) -> Result<Next, Failed> {
     for mission in own.into_iter().filter(|mission| named.is_none_or(|id| id.uuid() == mission.id)) {
         let rows = Missions::of(store.mission_rows(MissionId::from(mission.id), None).await?);
         let hop = rows.current_hop(&mission).cloned();
-        if Task::of(&mission, hop.as_ref()).is_some_and(|task| wanted.contains(&task)) {
+        if fits(&mission, hop.as_ref()) {
             fit.push(Found { rows, mission, hop });
         }
     }
@@ -285,6 +295,49 @@ pub(super) async fn ask_person(caller: &Caller<'_>) -> Result<Plan, Failed> {
     let outcome = success(json!({"mission_id": id, "state": "waits for an answer: end your turn"}));
     let commit = commit.then(flow::result(caller.call, system, &outcome)?);
     Ok(Plan::Commit(Box::new(commit), outcome))
+}
+
+/// "I cannot": the agent gives the hop up that it was asked for.
+pub(super) async fn fail_hop(caller: &Caller<'_>) -> Result<Plan, Failed> {
+    let found = match find(caller, &[Task::Plan, Task::Implement]).await? {
+        Next::Go(found) => found,
+        Next::Answer(plan) => return Ok(plan),
+    };
+    let event = Task::of(&found.mission, found.hop.as_ref()).and_then(Task::failure);
+    let (Some(hop), Some(event)) = (&found.hop, event) else {
+        return Ok(refuse("no mission of yours waits for this now"));
+    };
+    let reason = caller.call.arguments["reason"].as_str().unwrap_or_default();
+    let (session, id) = (SessionId::from(hop.session_id), HopId::from(hop.id));
+    let mut act = Act::new(session, id, &hop_machine::TABLE, event, caller.actor()).reason(reason);
+    // That this agent cannot does not say that nobody can.
+    act.said.class = Some(FailureClass::Recoverable);
+    settle(caller, act, json!({"hop_id": id, "state": "failed: people decide, end your turn"})).await
+}
+
+/// The agent takes up a hop again that failed while it was planned, or for want of tools.
+pub(super) async fn replan_hop(caller: &Caller<'_>) -> Result<Plan, Failed> {
+    let fits = |mission: &mission_row::Model, hop: Option<&hop::Model>| {
+        hop.is_some_and(|hop| mission::may_replan(mission, hop))
+    };
+    let found = match find_where(caller, fits).await? {
+        Next::Go(found) => found,
+        Next::Answer(plan) => return Ok(plan),
+    };
+    let Some(hop) = &found.hop else { return Ok(refuse("no mission of yours waits for this now")) };
+    let turn = match caller.turn() {
+        Some(turn) => caller.runner.hub.store().turn(turn).await?,
+        None => None,
+    };
+    // Whoever gives up and takes up in one turn goes in circles, and each round is paid for.
+    if turn.is_none_or(|turn| hop.ended_at.is_some_and(|failed| turn.created_at <= failed)) {
+        let why = "the hop failed in this very turn, and nothing is different yet: end your turn, people decide";
+        return Ok(refuse(why));
+    }
+    let reason = caller.call.arguments["reason"].as_str().unwrap_or_default();
+    let (session, id) = (SessionId::from(hop.session_id), HopId::from(hop.id));
+    let act = Act::new(session, id, &hop_machine::TABLE, "replan_hop", caller.actor()).reason(reason);
+    settle(caller, act, json!({"hop_id": id, "state": "to be planned anew"})).await
 }
 
 /// What a proposal lets a mission do by itself, such as a gate that opens by policy. A sweep finds what fails here.

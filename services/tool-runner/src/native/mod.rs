@@ -225,6 +225,8 @@ async fn plan(native: Native, caller: &Caller<'_>) -> Result<Plan, Failed> {
         Native::ProposeHopPlan => mission::propose_plan(caller).await,
         Native::ProposeHopImpl => mission::propose_impl(caller).await,
         Native::AskPerson => mission::ask_person(caller).await,
+        Native::FailHop => mission::fail_hop(caller).await,
+        Native::ReplanHop => mission::replan_hop(caller).await,
         Native::ProposePlan => propose::plan(caller).await,
         Native::CompleteTask | Native::FailTask | Native::BlockTask => report::plan(native, caller).await,
         Native::SubmitCritique => critique::plan(caller).await,
