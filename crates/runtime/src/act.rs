@@ -357,7 +357,7 @@ impl<'a> Act<'a> {
 
     fn commit(&self, plan: &Plan) -> Result<Commit, ActError> {
         let Plan { planned, before, after: snapshot } = plan;
-        let mut commit = Commit::new(self.session, self.actor.clone()).traced(self.traceparent.clone());
+        let mut commit = Commit::new(self.session, self.actor.clone()).traced(self.traceparent.clone()).wide();
         let at = commit.at();
         let mut entities: Vec<Entity> = Vec::new();
         for p in planned {

@@ -23,7 +23,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 /// How often the row is looked at, should nobody have said that it has news.
-const LOOK_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How a provider call went.
 pub(crate) enum Said {
@@ -142,7 +142,8 @@ async fn next_of(stream: &mut Option<Fuse<EventStream>>) -> Option<Result<Event,
     }
 }
 
-async fn told(held: &Held) {
+/// Returns when somebody says that the turn's row has news.
+pub(crate) async fn told(held: &Held) {
     match &held.flight {
         Some(flight) => flight.told().await,
         None => std::future::pending().await,

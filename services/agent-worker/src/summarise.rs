@@ -6,9 +6,9 @@
 //! the worker die in between, whoever takes the turn up makes it again.
 
 use crate::answer::{Overtaken, overtaken};
-use crate::held::Held;
+use crate::held::{Held, event_of};
 use crate::purse;
-use crate::stream::usage;
+use crate::stream::{LOOK_EVERY, told, usage};
 use crate::turn::{Ending, end};
 use crate::worker::Worker;
 use anyhow::Result;
@@ -82,6 +82,7 @@ pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summar
     instar_crashpoint::crash_point!("worker.summary.before");
     let asked = ask(worker, held, request).await;
     let drained = asked == Err(Failed::Drained);
+    let called_away = asked == Err(Failed::Cut);
     let (used, estimated) = used(&asked, most);
     let (row, useless) = match asked {
         Ok(response) => {
@@ -94,7 +95,7 @@ pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summar
             }
         }
         Err(failed) => {
-            if drained {
+            if drained || called_away {
                 note(held, None);
             }
             (None, failed.to_string())
@@ -228,24 +229,22 @@ fn covered(held: &Held) -> Vec<message::Model> {
     known.into_iter().chain(said).cloned().collect()
 }
 
-/// The newest of it that the model can read, with room to spare: it may be able to read less than is thought.
+/// As much of it as the model can read, with room to spare: it may be able to read less than is thought. Nothing is left
+/// out, since what the summary does not know is forgotten: where there is too much, what is long is cut. The last
+/// summary stands for all that was before it, and is not.
 fn request(worker: &Worker, held: &Held, covered: &[message::Model]) -> Request {
     let about = worker.models.get(&held.agent.model).ok().map(|model| model.about());
     let Budget(tokens) = Budget::of(about.and_then(|about| about.context_window), Some(TOKENS_MAX), 0);
-    let mut room = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(2);
-    let mut lines: Vec<String> = Vec::new();
-    for message in covered.iter().rev() {
-        let text = &message.content[..message.content.floor_char_boundary(MESSAGE_BYTES_MAX)];
-        let cut = if text.len() < message.content.len() { " [...]" } else { "" };
-        let who = if message.source == SUMMARY { "summary so far" } else { &message.role };
-        let line = format!("{who}: {text}{cut}");
-        if line.len() > room && !lines.is_empty() {
-            break;
-        }
-        room = room.saturating_sub(line.len());
-        lines.push(line);
-    }
-    lines.reverse();
+    let room = usize::try_from(tokens).unwrap_or(usize::MAX).saturating_mul(2);
+    let (known, said): (Vec<_>, Vec<_>) = covered.iter().partition(|m| m.source == SUMMARY);
+    let kept: usize = known.iter().map(|m| m.content.len()).sum();
+    let each = share(said.iter().map(|m| m.content.len()), room.saturating_sub(kept)).min(MESSAGE_BYTES_MAX);
+    let mut lines: Vec<String> = known.iter().map(|m| format!("summary so far: {}", m.content)).collect();
+    lines.extend(said.iter().map(|m| {
+        let text = &m.content[..m.content.floor_char_boundary(each)];
+        let cut = if text.len() < m.content.len() { " [...]" } else { "" };
+        format!("{}: {text}{cut}", m.role)
+    }));
     Request {
         model: held.agent.model.clone(),
         system: Some(INSTRUCTIONS.to_owned()),
@@ -253,6 +252,22 @@ fn request(worker: &Worker, held: &Held, covered: &[message::Model]) -> Request 
         max_tokens: Some(TOKENS_MAX),
         ..Request::default()
     }
+}
+
+/// To how many bytes each text is cut, so that all of them fit: what short ones leave is for the long ones.
+fn share(lengths: impl Iterator<Item = usize>, room: usize) -> usize {
+    let mut lengths: Vec<usize> = lengths.collect();
+    lengths.sort_unstable();
+    let (mut room, mut left) = (room, lengths.len());
+    for length in lengths {
+        let each = room / left;
+        if length > each {
+            return each;
+        }
+        room -= length;
+        left -= 1;
+    }
+    usize::MAX
 }
 
 /// Why there is no answer.
@@ -268,6 +283,8 @@ enum Failed {
     Drained,
     #[error("the turn's time is over")]
     Late,
+    #[error("the turn was asked for something else")]
+    Cut,
 }
 
 /// Whatever ends the turn also ends this; what then has to be done is done by the next look at the turn.
@@ -281,6 +298,47 @@ async fn ask(worker: &Worker, held: &Held, request: Request) -> Result<Response,
             true => Failed::BrokenOff(error.to_string()),
             false => Failed::Refused(error.to_string()),
         }),
+        () = called_away(worker, held) => Err(Failed::Cut),
         () = tokio::time::sleep(left.unwrap_or(Duration::from_secs(300))) => Err(Failed::Late),
+    }
+}
+
+/// Returns once the turn's row asks for something: nothing was said yet that an interrupt or a steer would have to wait
+/// for.
+async fn called_away(worker: &Worker, held: &Held) {
+    loop {
+        tokio::select! {
+            () = told(held) => {}
+            () = tokio::time::sleep(LOOK_EVERY) => {}
+        }
+        match worker.hub.store().turn(held.turn_id()).await {
+            Ok(Some(row)) if row.epoch == held.turn.epoch && row.status == "streaming" => {
+                if event_of(&row).is_some() {
+                    return;
+                }
+            }
+            Ok(_) => return,
+            Err(error) => tracing::debug!(%error, "the row could not be looked at"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn all_texts_fit_and_only_long_ones_are_cut() {
+        let fits = |lengths: &[usize], room: usize| {
+            let each = share(lengths.iter().copied(), room);
+            let sum: usize = lengths.iter().map(|length| *length.min(&each)).sum();
+            assert!(sum <= room, "{sum} of {room}");
+            each
+        };
+        assert_eq!(fits(&[10, 20, 30], 60), usize::MAX);
+        assert_eq!(fits(&[10, 200, 300], 110), 50);
+        assert_eq!(fits(&[500; 4], 1_000), 250);
+        assert_eq!(fits(&[], 0), usize::MAX);
+        assert_eq!(fits(&[7, 7], 1), 0);
     }
 }

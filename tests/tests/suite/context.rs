@@ -140,6 +140,73 @@ async fn what_no_longer_fits_is_summarised_once_and_then_known_by_its_summary(st
     troupe.audit(session).await
 }
 
+/// What the summariser was given, each time.
+fn summed_up(troupe: &Troupe) -> Vec<String> {
+    let asked = |request: &Request| request.messages()[0]["content"].to_string().contains("keep the memory");
+    troupe.model.requests().iter().filter(|request| asked(request)).map(Request::user_text).collect()
+}
+
+async fn a_summary_is_made_of_the_last_one_and_of_all_that_was_said_since(stage: Stage) -> Result<()> {
+    let mut config = Config::default();
+    config.models.push(ModelConfig { name: "default".into(), context_window: Some(2_048), ..ModelConfig::default() });
+    let script =
+        Script::function(|request| match request.messages()[0]["content"].to_string().contains("keep the memory") {
+            true => Reply::text("The key lies under the stone."),
+            false => Reply::text("Noted."),
+        });
+    let troupe = Troupe::start(&stage, script, config).await?;
+    let (session, agent) = agent(&troupe, json!({"system_prompt": "You note."})).await?;
+    for n in 0..20 {
+        if summed_up(&troupe).len() > 2 {
+            break;
+        }
+        ask(&troupe, agent, &format!("number {n} {}", "x".repeat(1_400))).await?;
+    }
+    let asked = summed_up(&troupe);
+    ensure!(asked.len() > 2, "{} summaries", asked.len());
+    let mut next = 0;
+    for (nth, words) in asked.iter().enumerate() {
+        ensure!((nth > 0) == words.contains("summary so far: The key lies under the stone."), "{nth}: {words}");
+        // However much room there is, none of the messages since then is left out.
+        let told: Vec<usize> = (0..20).filter(|n| words.contains(&format!("number {n} x"))).collect();
+        let (Some(first), Some(last)) = (told.first(), told.last()) else { anyhow::bail!("{nth}: {words}") };
+        ensure!(*first <= next && told.len() == last - first + 1, "{nth}: {told:?} after {next}");
+        next = last + 1;
+    }
+    troupe.audit(session).await
+}
+
+async fn who_is_stopped_does_not_wait_for_a_summary(stage: Stage) -> Result<()> {
+    let mut config = Config::default();
+    config.models.push(ModelConfig { name: "default".into(), context_window: Some(2_048), ..ModelConfig::default() });
+    let script =
+        Script::function(|request| match request.messages()[0]["content"].to_string().contains("keep the memory") {
+            true => Reply::hang(),
+            false => Reply::text("Noted."),
+        });
+    let troupe = Troupe::start(&stage, script, config).await?;
+    let (session, agent) = agent(&troupe, json!({"system_prompt": "You note."})).await?;
+    let mut turn = None;
+    for n in 0..20 {
+        let sent = troupe.send(agent, &format!("number {n} {}", "x".repeat(1_400)), Mode::Queue).await?;
+        turn = sent;
+        let id = sent.context("a turn")?;
+        let over = wait::until_ok(WITHIN, || async {
+            let ended = troupe.turn(id).await?.ended_at.is_some();
+            ensure!(ended || !summed_up(&troupe).is_empty(), "it goes on");
+            Ok(ended)
+        });
+        if !over.await? {
+            break;
+        }
+    }
+    ensure!(!summed_up(&troupe).is_empty(), "no summary was asked for");
+    troupe.send(agent, "leave that", Mode::Interrupt).await?;
+    let ended = troupe.ended(turn.context("a turn")?).await?;
+    ensure!(ended.status == "interrupted", "{ended:?}");
+    troupe.audit(session).await
+}
+
 async fn a_summary_that_is_no_shorter_is_not_kept(stage: Stage) -> Result<()> {
     let mut config = Config::default();
     config.models.push(ModelConfig { name: "default".into(), context_window: Some(2_048), ..ModelConfig::default() });
@@ -289,6 +356,8 @@ on_both! {
     the_latest_tool_loop_is_seen_whether_the_agent_is_known_or_read_anew;
     an_order_is_not_lost_however_much_was_said_since;
     what_no_longer_fits_is_summarised_once_and_then_known_by_its_summary;
+    a_summary_is_made_of_the_last_one_and_of_all_that_was_said_since;
+    who_is_stopped_does_not_wait_for_a_summary;
     a_summary_that_is_no_shorter_is_not_kept;
     a_turn_notes_what_it_sent_in_a_few_bytes;
 }

@@ -4,6 +4,7 @@ mod account;
 mod bad_input;
 mod canary;
 mod context;
+mod crowd;
 mod demo;
 mod drive;
 mod family;

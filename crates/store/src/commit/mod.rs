@@ -25,6 +25,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 512 * 1024;
 pub const RUNES_MAX: usize = 1_000;
 pub const WRITES_MAX: usize = 2_000;
 pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// By how much a commit may be larger that reaches whatever stands in a session, such as its end.
+const WIDE: usize = 20;
 
 /// See the module's header.
 #[derive(Debug)]
@@ -41,6 +43,7 @@ pub struct Commit {
     /// Moves in order, each with the number of runes that were there before it.
     owed: Vec<(Entity, Move, usize)>,
     misuse: Option<String>,
+    wide: bool,
 }
 
 impl Commit {
@@ -57,7 +60,14 @@ impl Commit {
             drafts: Vec::new(),
             owed: Vec::new(),
             misuse: None,
+            wide: false,
         }
+    }
+
+    /// For what cannot be done in parts: an event with everything that it causes.
+    pub fn wide(mut self) -> Commit {
+        self.wide = true;
+        self
     }
 
     /// The name under which an ambiguous commit can be read back.
@@ -263,8 +273,9 @@ impl Commit {
         if assigned != given {
             return Err(StoreError::Invalid("a rune tells of a move that no row of the commit makes".into()));
         }
-        limit("runes in a commit", self.drafts.len(), RUNES_MAX)?;
-        limit("row writes in a commit", self.writes.len(), WRITES_MAX)?;
+        let times = if self.wide { WIDE } else { 1 };
+        limit("runes in a commit", self.drafts.len(), RUNES_MAX * times)?;
+        limit("row writes in a commit", self.writes.len(), WRITES_MAX * times)?;
         let at_us = self.at.timestamp_micros();
         let mut runes = Vec::with_capacity(self.drafts.len());
         for draft in self.drafts {
@@ -295,7 +306,7 @@ impl Commit {
         for write in &mut self.writes {
             bytes += write::finish(write, self.at)?;
         }
-        limit("bytes of a commit", bytes, COMMIT_BYTES_MAX)?;
+        limit("bytes of a commit", bytes, COMMIT_BYTES_MAX * times)?;
         let Commit { id, session, fresh, at, writes, .. } = self;
         let shape = write::shape(fresh, &writes);
         Ok(Sealed { id, session, fresh, at, writes, runes, bytes, shape })

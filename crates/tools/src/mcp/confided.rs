@@ -3,23 +3,37 @@
 //! says is looked through for all of it.
 
 use instar_core::secret::Redactor;
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Of so many calls with different secrets they are remembered; the oldest are forgotten first.
-const CALLS_MAX: usize = 256;
+/// Different secrets that a server may be told. Each is looked for in all that it says, so there is a limit; nothing is
+/// ever forgotten, since the server may not forget it either.
+const TOLD_MAX: usize = 1_024;
 
+/// Kept with the server, not with a connection to it: one that is reached anew may be the one that was told.
 pub(super) struct Confided(Mutex<Known>);
 
 struct Known {
-    own: Arc<Redactor>,
-    calls: VecDeque<Arc<Redactor>>,
+    told: Vec<Arc<Redactor>>,
     all: Arc<Redactor>,
 }
 
+/// It was told as much as can be looked for.
+#[derive(Debug)]
+pub(super) struct TooMuch;
+
+impl std::fmt::Display for TooMuch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "the server was given {TOLD_MAX} different secrets since this runner began, more cannot be kept out of what \
+             it says: restart the runner, or give the server fewer accounts"
+        )
+    }
+}
+
 impl Confided {
-    pub(super) fn new(own: Arc<Redactor>) -> Confided {
-        Confided(Mutex::new(Known { all: own.clone(), own, calls: VecDeque::new() }))
+    pub(super) fn new() -> Confided {
+        Confided(Mutex::new(Known { told: Vec::new(), all: Arc::new(Redactor::union([])) }))
     }
 
     /// Everything until now.
@@ -27,17 +41,18 @@ impl Confided {
         self.known().all.clone()
     }
 
-    /// A call is about to tell it this.
-    pub(super) fn add(&self, call: &Arc<Redactor>) {
+    /// It is about to be told this.
+    pub(super) fn add(&self, secrets: &Arc<Redactor>) -> Result<(), TooMuch> {
         let mut known = self.known();
-        if known.all.covers(call) {
-            return;
+        if known.all.covers(secrets) {
+            return Ok(());
         }
-        known.calls.push_back(call.clone());
-        if known.calls.len() > CALLS_MAX {
-            known.calls.pop_front();
+        if known.told.len() >= TOLD_MAX {
+            return Err(TooMuch);
         }
-        known.all = Arc::new(Redactor::union(known.calls.iter().chain([&known.own]).map(|one| &**one)));
+        known.told.push(secrets.clone());
+        known.all = Arc::new(Redactor::union(known.told.iter().map(|one| &**one)));
+        Ok(())
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
@@ -55,18 +70,19 @@ mod tests {
     }
 
     #[test]
-    fn all_that_was_told_is_kept_and_the_oldest_calls_are_forgotten_first() {
-        let confided = Confided::new(knows("its-own-token"));
+    fn nothing_that_was_told_is_forgotten_and_what_could_not_be_kept_is_not_told() {
+        let confided = Confided::new();
         let hides = |text: &str| {
             let mut said = format!("<{text}>");
             confided.now().text(&mut said);
             said == "<[redacted]>"
         };
-        for n in 0..=CALLS_MAX {
-            confided.add(&knows(&format!("secret-{n:04}")));
-            confided.add(&knows(&format!("secret-{n:04}")));
+        for n in 0..TOLD_MAX {
+            confided.add(&knows(&format!("secret-{n:04}"))).unwrap();
+            confided.add(&knows(&format!("secret-{n:04}"))).unwrap();
         }
-        assert!(hides("its-own-token") && hides("secret-0001") && hides("secret-0256"));
-        assert!(!hides("secret-0000") && !hides("innocent"));
+        assert!(confided.add(&knows("one-too-many")).is_err());
+        assert!(confided.add(&knows("secret-0007")).is_ok(), "it is known");
+        assert!(hides("secret-0000") && hides("secret-1023") && !hides("innocent"));
     }
 }

@@ -55,10 +55,12 @@ struct Charged {
 pub(super) async fn connect(
     config: &Arc<ServerConfig>,
     means: &Arc<Means>,
+    confided: &Arc<Confided>,
     stop: &CancellationToken,
 ) -> Result<Link, String> {
     let charged = charge(config, means)?;
-    let (ears, confided) = (Arc::<Ears>::default(), Arc::new(Confided::new(charged.redactor.clone())));
+    confided.add(&charged.redactor).map_err(|much| much.to_string())?;
+    let (ears, confided) = (Arc::<Ears>::default(), confided.clone());
     let (handler, within) = (Handler(ears.clone()), config.start_timeout());
     let (running, process) = match config.transport {
         Transport::Stdio => {

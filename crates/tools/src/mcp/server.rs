@@ -3,6 +3,7 @@
 //! A server that fails is tried again after a while that doubles; one that fails over and over rests longer,
 //! and calls of its tools are then answered at once instead of waiting for it.
 
+use super::confided::Confided;
 use super::config::ServerConfig;
 use super::connect::{Ended, Link, Means, connect};
 use super::definition::{self, Offered};
@@ -62,6 +63,7 @@ struct Server {
     session: watch::Sender<Option<Arc<Session>>>,
     slots: Semaphore,
     timeouts: AtomicU32,
+    confided: Arc<Confided>,
 }
 
 /// The servers of this process. Dropping it kills them; [`Servers::stop`] is the polite way.
@@ -84,6 +86,7 @@ impl Servers {
                 standing: watch::Sender::new(begin),
                 session: watch::Sender::new(None),
                 timeouts: AtomicU32::new(0),
+                confided: Arc::new(Confided::new()),
                 config: Arc::new(config),
             });
             if server.config.enabled {
@@ -137,7 +140,9 @@ impl Servers {
             if let Err(failure) = as_accepted(&session, &remote.tool, &remote.hash) {
                 return Outcome::failed(ResultStatus::Error, failure);
             }
-            session.confided.add(&charged.redactor);
+            if let Err(much) = session.confided.add(&charged.redactor) {
+                return unavailable(much.to_string());
+            }
             let mut patience = Patience { server, session: &session, end, over: false };
             let answer = session.call(call, &remote.tool, &charged.arguments, sink, flight).await;
             patience.over = true;
@@ -270,7 +275,7 @@ impl Server {
     /// One connection from its begin to its end: for how long it was ready, and why it ended.
     async fn live(&self, means: &Arc<Means>, stop: &CancellationToken) -> (Duration, String) {
         let begun = Instant::now();
-        match connect(&self.config, means, stop).await {
+        match connect(&self.config, means, &self.confided, stop).await {
             Ok(link) => self.serve(link, begun + self.config.start_timeout(), stop).await,
             Err(reason) => (Duration::ZERO, reason),
         }
