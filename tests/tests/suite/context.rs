@@ -179,11 +179,14 @@ async fn a_summary_is_made_of_the_last_one_and_of_all_that_was_said_since(stage:
 async fn who_is_stopped_does_not_wait_for_a_summary(stage: Stage) -> Result<()> {
     let mut config = Config::default();
     config.models.push(ModelConfig { name: "default".into(), context_window: Some(2_048), ..ModelConfig::default() });
-    let script =
-        Script::function(|request| match request.messages()[0]["content"].to_string().contains("keep the memory") {
-            true => Reply::hang(),
+    let hung = std::sync::atomic::AtomicBool::new(false);
+    let script = Script::function(move |request| {
+        match request.messages()[0]["content"].to_string().contains("keep the memory") {
+            true if !hung.swap(true, std::sync::atomic::Ordering::SeqCst) => Reply::hang(),
+            true => Reply::text("Numbers."),
             false => Reply::text("Noted."),
-        });
+        }
+    });
     let troupe = Troupe::start(&stage, script, config).await?;
     let (session, agent) = agent(&troupe, json!({"system_prompt": "You note."})).await?;
     let mut turn = None;
@@ -204,6 +207,13 @@ async fn who_is_stopped_does_not_wait_for_a_summary(stage: Stage) -> Result<()> 
     troupe.send(agent, "leave that", Mode::Interrupt).await?;
     let ended = troupe.ended(turn.context("a turn")?).await?;
     ensure!(ended.status == "interrupted", "{ended:?}");
+    // What was said instead is answered, after another summary.
+    let rest = wait::until_ok(WITHIN, || async {
+        let live = troupe.live_turn(agent).await?;
+        ensure!(live.is_none() && summed_up(&troupe).len() == 2, "{live:?}");
+        Ok(())
+    });
+    rest.await?;
     troupe.audit(session).await
 }
 

@@ -21,7 +21,7 @@ async fn a_session_of_many_agents_is_closed_in_one_commit(stage: Stage) -> Resul
         let made = (0..50).map(|_| cast::agent_like(store, session, json!({})));
         futures::future::try_join_all(made).await?;
     }
-    let done = Act::new(session, session, &TABLE, "close", cast::person()).carry_out(hub).await?;
+    let done = Act::new(session, session, &TABLE, "close_requested", cast::person()).carry_out(hub).await?;
     let Done::Moved { runes } = done else { anyhow::bail!("nothing moved") };
     ensure!(runes.len() > MANY, "{} runes", runes.len());
     let command = runes[0].command_id;
