@@ -5,6 +5,7 @@ use crate::fleet::{Fleet, Killed, Node, Setup};
 use crate::load::Load;
 use crate::play::{self, Play, Run};
 use anyhow::{Context, Result, bail, ensure};
+use instar_client::Mode;
 use instar_core::id::SessionId;
 use instar_store::{Options, Store};
 use instar_testkit::nats::Nats;
@@ -27,6 +28,8 @@ const RECOVERY_WITHIN: Duration = Duration::from_secs(60);
 const ORPHANS_MAX: usize = 8;
 /// A lease of 3 s, and some looks of the scheduler.
 const ORPHANED_WITHIN: Duration = Duration::from_secs(6);
+/// Leases of 3 s, a look of the scheduler, and the time in which two workers come up.
+const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(10);
 /// Between a decision and its being known to all.
 const COMMITS: [&str; 4] =
     ["store.commit.before", "store.commit.after", "runtime.publish.before", "runtime.publish.after"];
@@ -52,6 +55,11 @@ pub enum Fault {
     /// The scheduler kills itself over what a runner left that died in the midst of an effect.
     Orphaned {
         point: &'static str,
+    },
+    /// Every worker is killed while a provider of one of them has been silent for so long: a turn of which nothing was
+    /// written for a while is taken over like any other.
+    Hushed {
+        seconds: u64,
     },
     NatsKilled,
     NatsWiped,
@@ -83,6 +91,7 @@ impl Display for Fault {
             Fault::Freeze { service } => write!(f, "{service} frozen past its lease"),
             Fault::Terminate { service } => write!(f, "{service} terminated"),
             Fault::Orphaned { point } => write!(f, "scheduler dies at {point} over what a dead runner left"),
+            Fault::Hushed { seconds } => write!(f, "workers killed -9 while a provider was silent for {seconds} s"),
             Fault::NatsKilled => write!(f, "NATS killed -9, restarted"),
             Fault::NatsWiped => write!(f, "NATS killed -9, restarted empty"),
             Fault::PostgresKilled => write!(f, "Postgres killed -9, restarted"),
@@ -250,6 +259,7 @@ impl Ground {
                 Ok(Some(at))
             }
             Fault::Orphaned { point } => self.orphan(point).await,
+            Fault::Hushed { seconds } => self.hush(*seconds).await.map(Some),
             Fault::NatsKilled => {
                 let at = Instant::now();
                 self.nats.kill9().await?;
@@ -353,6 +363,30 @@ impl Ground {
         Ok(None)
     }
 
+    /// A turn whose provider says nothing loses its worker, and goes on in good time.
+    async fn hush(&mut self, seconds: u64) -> Result<Instant> {
+        let (session, agents) = self.fleet.agents(1, &[]).await?;
+        let agent = agents.first().context("an agent")?;
+        let sent = self.fleet.client.send_message(agent, &format!("{} {agent}", play::HUSH), Mode::Queue).await?;
+        let turn = sent.turn_id.context("a turn")?;
+        tokio::time::sleep(Duration::from_secs(seconds)).await;
+        let found = self.fleet.client.turn(&turn).await?;
+        ensure!(found.status == "streaming", "the silent turn is {}", found.status);
+        let at = Instant::now();
+        let workers: Vec<usize> =
+            (0..self.fleet.nodes.len()).filter(|at| self.fleet.nodes[*at].service == "agent-worker").collect();
+        for place in workers {
+            self.fleet.nodes[place].kill9().await?;
+            self.fleet.nodes[place] = self.fleet.spawn("agent-worker", &[]).await?;
+        }
+        while !self.fleet.client.turn_within(&turn, 1.0).await?.is_over() {
+            ensure!(at.elapsed() < TAKEN_OVER_WITHIN, "the silent turn was not taken over in {:?}", at.elapsed());
+        }
+        let wrong = self.settle(&session).await?;
+        ensure!(wrong.is_empty(), "{wrong:#?}");
+        Ok(at)
+    }
+
     async fn cut(
         &mut self,
         service: &'static str,
@@ -439,6 +473,7 @@ pub fn all() -> Vec<Fault> {
         faults.push(Fault::Terminate { service });
     }
     faults.extend(COMMITS.map(|point| Fault::Orphaned { point }));
+    faults.push(Fault::Hushed { seconds: 100 });
     faults.push(Fault::Freeze { service: "agent-worker" });
     faults.push(Fault::Freeze { service: "tool-runner" });
     faults.push(Fault::Freeze { service: "scheduler" });

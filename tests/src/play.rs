@@ -20,8 +20,8 @@ use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Display, Formatter};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
@@ -36,6 +36,9 @@ const ACCOUNTS: usize = 2;
 const WORKERS: usize = 2;
 /// Nudges after which an agent rests.
 const NUDGES: usize = 3;
+
+/// The word to which the model says nothing when it first hears it.
+pub const HUSH: &str = "hush";
 
 /// What a fleet needs for all of them.
 pub const CONFIG: &str = r#"
@@ -117,7 +120,8 @@ impl Display for Play {
 /// A message that begins with a tool gets a call of it, one for the puppet is followed, and everything else is
 /// answered at once.
 pub fn script() -> Script {
-    Script::function(|request: &Request| {
+    let hushed: Mutex<BTreeSet<String>> = Mutex::default();
+    Script::function(move |request: &Request| {
         let text = request.user_text();
         let asked = request.tool_results().is_empty().then(|| errand::reply(&request.tools(), &text));
         if let Some(reply) = asked.flatten() {
@@ -127,6 +131,7 @@ pub fn script() -> Script {
         match word {
             _ if text.starts_with("<conversation>") => Reply::text("They talked."),
             "call" | "calls" | "slow" => puppet::reply(request),
+            HUSH if hushed.lock().is_ok_and(|mut hushed| hushed.insert(text.clone())) => Reply::hang(),
             "charge" | "put" | "login" if request.tool_results().is_empty() => {
                 Reply::call(word, json!({"token": text}))
             }

@@ -267,7 +267,9 @@ async fn gives_up_an_agent_that_proposes_nothing(world: World) -> Result<()> {
 
 /// An agent says that it cannot, in either phase, and takes up again what failed before its steps were chosen.
 async fn is_given_up_and_taken_up_by_its_agent(world: World) -> Result<()> {
-    let offered: Arc<Mutex<Vec<(String, Vec<String>)>>> = Arc::default();
+    /// What was asked, and the tools that were offered with it.
+    type Offered = Vec<(String, Vec<String>)>;
+    let offered: Arc<Mutex<Offered>> = Arc::default();
     let seen = offered.clone();
     world.script(move |request| {
         let names = request.tools().into_iter().map(str::to_owned).collect();

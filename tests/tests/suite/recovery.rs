@@ -205,7 +205,8 @@ async fn a_turn_whose_owner_died_goes_on_and_nothing_the_dead_one_writes_lands(s
 async fn a_worker_that_loses_its_lease_lets_go_and_the_turn_goes_on_under_a_new_epoch(stage: Stage) -> Result<()> {
     let script = Script::function(|_| talk(40));
     let mut config = Config::default();
-    config.lease.ttl_ms = 600;
+    // Long enough that nobody but this test takes it away.
+    config.lease.ttl_ms = 1_500;
     let troupe = Troupe::start(&stage, script, config).await?;
     let store = troupe.context.hub.store();
     let (session, agent) = members(store, json!({})).await?;

@@ -151,13 +151,13 @@ async fn what_is_committed_is_published_and_marked_and_what_was_missed_is_repeat
 
 async fn a_keeper_renews_its_lease_and_says_when_it_is_lost(stage: Stage) -> Result<()> {
     let store = &stage.store;
-    let ttl = Duration::from_millis(300);
+    let ttl = Duration::from_millis(900);
     let id: WorkerId = fresh();
     let keeper = Keeper::register(store.clone(), id, "agent-worker", ttl, json!({})).await?;
     let first = store.now().await?;
     // It outlives several times its length.
     wait::until(BOUND, || async {
-        store.now().await.is_ok_and(|now| now > first + chrono::Duration::milliseconds(1_000))
+        store.now().await.is_ok_and(|now| now > first + chrono::Duration::milliseconds(2_700))
     })
     .await;
     assert!(keeper.state().is_held() && store.is_alive(id).await?);
