@@ -121,7 +121,11 @@ impl Store {
         if postgres {
             db.execute_unprepared("SELECT pg_advisory_lock(7023108)").await?;
         }
+        let pending = Migrator::get_pending_migrations(&db).await?.len();
         Migrator::up(&db, None).await?;
+        if pending > 0 {
+            tracing::info!(migrations = pending, "the schema was brought up to date");
+        }
         // Closing the only connection gives the lock back.
         Ok(db.close().await?)
     }

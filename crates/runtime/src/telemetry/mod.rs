@@ -21,8 +21,9 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-/// Of the MCP library only what went wrong: at `debug` it shows what tools say.
-const FILTER: &str = "info,rmcp=warn";
+/// Of the MCP library only what went wrong: at `debug` it shows what tools say. Of migrations too: the store says how
+/// many there were.
+const FILTER: &str = "info,rmcp=warn,sea_orm_migration=warn";
 /// Sent by the exporter itself: traced, each export would cause the next.
 const OWN_TRAFFIC: [&str; 5] = ["opentelemetry", "reqwest", "hyper", "hyper_util", "h2"];
 
