@@ -6,6 +6,7 @@ use crate::entity::turn;
 use crate::error::StoreError;
 use crate::gather::Gather;
 use crate::pool::Pool;
+use crate::schema;
 use crate::writer::{self, Writer, WriterStats};
 use instar_migrations::{Migrator, MigratorTrait};
 use sea_orm::sqlx::postgres::PgConnectOptions;
@@ -120,6 +121,10 @@ impl Store {
         let postgres = db.get_database_backend() == DbBackend::Postgres;
         if postgres {
             db.execute_unprepared("SELECT pg_advisory_lock(7023108)").await?;
+        }
+        // A database that is new has no list yet.
+        if let Ok(applied) = schema::applied(&db).await {
+            schema::not_ahead(&applied)?;
         }
         let pending = Migrator::get_pending_migrations(&db).await?.len();
         Migrator::up(&db, None).await?;

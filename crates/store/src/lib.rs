@@ -26,6 +26,7 @@ mod plan;
 mod pool;
 mod registered;
 mod scene;
+mod schema;
 mod search;
 mod state;
 mod statistics;

@@ -74,9 +74,10 @@ pub(crate) fn judge(
         Err(invalid) => return refuse(as_sent(call), invalid.to_string()),
     };
     let (spec, digest) = (tool.spec(), tool.digest(&arguments));
+    let outside = agent.outside(&arguments);
     let gated = gate(Call {
         valid: true,
-        outside_sandbox: false,
+        outside_sandbox: outside.is_some(),
         side_effects: spec.side_effects,
         spec: spec.requires_approval,
         policy_override: agent.approval_of(&spec.name),
@@ -89,7 +90,8 @@ pub(crate) fn judge(
             Verdict::Ask { reason: gated.reason.into(), expires_at: approval_timeout.map(|wait| Utc::now() + wait) }
         }
         Event::SandboxViolation => {
-            Verdict::Refused { status: ResultStatus::SandboxViolation, why: gated.reason.into() }
+            let why = outside.map_or_else(|| gated.reason.into(), |why| format!("not run: {why}"));
+            Verdict::Refused { status: ResultStatus::SandboxViolation, why }
         }
         Event::PolicyDenied => Verdict::Refused { status: ResultStatus::Denied, why: gated.reason.into() },
         _ => Verdict::Refused { status: ResultStatus::Error, why: gated.reason.into() },

@@ -102,7 +102,11 @@ impl Driver {
             let shown = match self.client.turn(&turn).await {
                 Ok(shown) if shown.is_over() => break,
                 Ok(shown) => shown,
-                Err(_) => continue,
+                // Nobody is there to ask: it is being struck.
+                Err(_) => {
+                    tokio::time::sleep(super::POLL).await;
+                    continue;
+                }
             };
             if shown.status != "streaming" {
                 tokio::time::sleep(super::POLL).await;

@@ -20,6 +20,7 @@ pub(crate) static PLAIN: Group = Group {
         is_cancelled_before_and_while_it_runs,
         is_refused_when_it_is_no_call,
         may_not_leave_its_sandbox,
+        is_not_asked_about_outside_its_policy,
         fails_and_the_model_is_told,
         says_how_far_it_is,
         may_be_of_a_tool_that_was_registered_by_a_request,
@@ -187,6 +188,24 @@ async fn may_not_leave_its_sandbox(world: World) -> Result<()> {
     ensure!(world.ended(&turn).await?["status"] == "completed");
     let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
     ensure!(calls[0]["result_status"] == "sandbox_violation", "{calls:?}");
+    Ok(())
+}
+
+async fn is_not_asked_about_outside_its_policy(world: World) -> Result<()> {
+    world.script(calls_once("http_fetch", json!({"url": "https://elsewhere.test/"})));
+    let session = world.session().await?;
+    let policy = json!({"network_allowlist": ["*.example.com"], "denied_paths": ["/etc"]});
+    let asks = json!({"tools": ["http_fetch"], "tool_approvals": {"http_fetch": "always"}, "policy": policy});
+    let agent = world.agent(&session, asks).await?;
+    ensure!(world.get(&format!("/v1/agents/{agent}")).await?["policy"] == policy);
+    let turn = world.begin(&agent, "go").await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed", "nobody had to say anything");
+    let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
+    let why = calls[0]["result"]["error"].as_str().unwrap_or_default();
+    ensure!(calls[0]["status"] == "error_result" && calls[0]["result_status"] == "sandbox_violation", "{calls:?}");
+    ensure!(why.contains("elsewhere.test") && why.contains("*.example.com") && calls[0]["attempts"] == 0, "{calls:?}");
+    let kinds = world.runes(&session).await?;
+    ensure!(kinds.iter().all(|rune| rune["kind"] != "tool.approval_requested"), "somebody was asked");
     Ok(())
 }
 

@@ -80,7 +80,9 @@ async fn rows(troupe: &Troupe, session: SessionId) -> Result<Vec<String>> {
 
 async fn a_child_is_made_with_its_role_and_does_its_task(stage: Stage) -> Result<()> {
     let troupe = troupe(&stage, |_| ()).await?;
-    let (session, root) = parent(&troupe, json!({"tools": TOOLS, "approval_mode": "full_access"})).await?;
+    let policy = json!({"allowed_paths": ["/srv"]});
+    let made = json!({"tools": TOOLS, "approval_mode": "full_access", "policy": policy});
+    let (session, root) = parent(&troupe, made).await?;
     let arguments =
         json!({"name": "scout", "role": "explorer", "task": "the answer is 42", "budget": {"max_tokens": 7}});
     let turn = run(&troupe, root, &format!("call spawn_agent {arguments}")).await?;
@@ -92,6 +94,7 @@ async fn a_child_is_made_with_its_role_and_does_its_task(stage: Stage) -> Result
     assert_eq!(child.config["tools"], json!(["echo", "now", "search_messages", "send_message"]), "it only looks");
     let budget = json!({"max_tokens": 7, "max_tool_calls": 40, "on_budget": "terminate"});
     assert_eq!((&child.config["budget"], &child.config["depth"]), (&budget, &json!(1)));
+    assert_eq!(child.config["policy"], policy, "it may name no more than its parent");
     at_rest(&troupe, session).await?;
     let done = turns(&troupe, child.id.into()).await?;
     assert_eq!((done.len(), done[0].cause.as_str(), done[0].output.as_deref()), (1, "agent", Some("the answer is 42")));

@@ -9,10 +9,10 @@ use instar_core::rune::payload::SystemError;
 use instar_store::entity::{
     agent, asset, hop, idempotency_key, mission, plan, session, task, tool_call, tool_step, turn,
 };
-use instar_store::{Commit, Repeat, Store, StoreError};
+use instar_store::{Commit, Options, Repeat, Store, StoreError};
 use instar_tests::cast::{self, fresh, system};
 use instar_tests::on_both;
-use instar_tests::stage::Stage;
+use instar_tests::stage::{self, Stage};
 use sea_orm::{ConnectionTrait, DbBackend, EntityTrait, IntoActiveModel, Statement};
 use serde_json::json;
 
@@ -150,7 +150,46 @@ async fn a_repeated_command_lands_once_and_finds_its_first_answer(stage: Stage) 
     Ok(())
 }
 
+/// Both ways: what this version brings and was never applied, and what was applied and this version does not know.
+async fn a_schema_of_another_version_is_refused_with_what_to_do(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    store.fits().await?;
+    let says = |words: &'static str| async move {
+        let refused = store.fits().await.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(refused.contains(words), "{words:?} is not in {refused:?}");
+        anyhow::Ok(())
+    };
+    let newest = "(SELECT max(version) FROM seaql_migrations)";
+    let known = format!("UPDATE seaql_migrations SET version = 'm29991231_000001_fly' WHERE version = {newest}");
+    store.db().execute_unprepared(&known).await?;
+    says("a newer version has migrated it (m29991231_000001_fly)").await?;
+    store.db().execute_unprepared("DELETE FROM seaql_migrations WHERE version = 'm29991231_000001_fly'").await?;
+    says("`instar migrate`").await?;
+    store.db().execute_unprepared("DELETE FROM seaql_migrations").await?;
+    says("it lacks m20261116_000001_create_sessions to ").await?;
+    store.db().execute_unprepared("DROP TABLE seaql_migrations").await?;
+    says("`instar migrate`").await
+}
+
+/// What says that it is in recovery takes no writes: here a function that goes before the server's own.
+#[tokio::test]
+async fn a_replica_is_refused_when_it_is_opened() -> Result<()> {
+    let stage = stage::postgres().await?;
+    let db = stage.store.db();
+    let name = Statement::from_string(DbBackend::Postgres, "SELECT current_database()::text");
+    let name: String = db.query_one_raw(name).await?.context("a name")?.try_get_by_index(0)?;
+    db.execute_unprepared("CREATE SCHEMA standby").await?;
+    let says = "CREATE FUNCTION standby.pg_is_in_recovery() RETURNS boolean LANGUAGE sql AS 'SELECT true'";
+    db.execute_unprepared(says).await?;
+    let first = format!("ALTER DATABASE \"{name}\" SET search_path = standby, pg_catalog, public");
+    db.execute_unprepared(&first).await?;
+    let refused = Store::open(Options::new(&stage.url)).await.err().context("it was opened")?.to_string();
+    ensure!(refused.contains("point it at the primary"), "{refused}");
+    Ok(())
+}
+
 on_both! {
+    a_schema_of_another_version_is_refused_with_what_to_do;
     the_database_knows_exactly_the_states_of_the_machines;
     a_state_that_no_machine_knows_cannot_be_stored_by_anybody;
     a_mission_has_one_hop_at_a_time_and_gives_a_number_once;

@@ -10,6 +10,7 @@ mod gate;
 mod hop;
 mod mission;
 mod plan;
+mod scope;
 mod step;
 mod turn;
 
@@ -20,6 +21,7 @@ pub use gate::{Approval, Call, Gated, Mode, gate};
 pub use hop::{HopPhase, fix_hop, validation_failed};
 pub use mission::{FailedHop, FailureClass, OnHopFailure, hop_failed, hop_finished};
 pub use plan::{Ended, Tasks, plan_progress, task_owner_lost};
+pub use scope::Scope;
 pub use step::{Attempt, Chosen, back_off_ms, step_attempt};
 pub use turn::{
     Control, FinishedTools, PROVIDER_CALLS_LIMIT, PROVIDER_CALLS_MAX, Pending, Repeated, TURN_ATTEMPTS_MAX, repeated,

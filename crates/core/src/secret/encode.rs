@@ -43,6 +43,50 @@ fn base64_inside(value: &[u8], before: usize, alphabet: &[u8; 64]) -> Vec<u8> {
     (0..whole).map(|n| alphabet[(0..6).fold(0, |six, i| six << 1 | bit(first + n * 6 + i))]).collect()
 }
 
+/// The longest writing of one byte, such as `\u0041`.
+pub(super) const ESCAPE_BYTES_MAX: usize = 6;
+
+/// Whether an escape may begin with this byte.
+pub(super) fn escapes(byte: u8) -> bool {
+    matches!(byte, b'%' | b'\\' | b'&' | b'+')
+}
+
+/// Bytes that the text, which begins like an escape, may begin with: none that it does is missing, and none is there
+/// twice.
+pub(super) fn meant(text: &[u8]) -> [Option<u8>; 6] {
+    let digits = |from: usize| {
+        let two = text.get(from..from + 2).and_then(|two| std::str::from_utf8(two).ok())?;
+        u8::from_str_radix(two, 16).ok()
+    };
+    let mut bytes = [None; 6];
+    let mut may = |byte: Option<u8>| {
+        if let Some(free) = bytes.iter_mut().find(|one| one.is_none() || **one == byte) {
+            *free = byte;
+        }
+    };
+    may(text.first().copied());
+    match text {
+        [b'+', ..] => may(Some(b' ')),
+        [b'%', ..] => may(digits(1)),
+        [b'&', ..] => ENTITIES.iter().for_each(|(byte, _)| may(Some(*byte))),
+        [b'\\', short, ..] => {
+            may(digits(4).filter(|_| short.eq_ignore_ascii_case(&b'u')));
+            may(Some(short.to_ascii_lowercase()));
+            may(Some(short.to_ascii_uppercase()));
+            may(match short.to_ascii_lowercase() {
+                b'n' => Some(b'\n'),
+                b'r' => Some(b'\r'),
+                b't' => Some(b'\t'),
+                b'b' => Some(8),
+                b'f' => Some(12),
+                _ => None,
+            });
+        }
+        _ => {}
+    }
+    bytes
+}
+
 /// How one byte of the value begins a text.
 pub(super) enum Unit {
     /// So many bytes of the text stand for it.

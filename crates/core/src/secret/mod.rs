@@ -2,6 +2,7 @@
 //! and how to blot it out of what others say.
 
 mod encode;
+mod forms;
 mod redact;
 
 pub use redact::{REDACTED, Redactor, SECRET_BYTES_MIN};

@@ -5,81 +5,107 @@
 //! that was compressed, encrypted, reversed, wrapped over lines, or encoded twice.
 
 use super::Secret;
-use super::encode::{Unit, blocks, escaped, plain};
+use super::encode::{ESCAPE_BYTES_MAX, blocks};
+use super::forms::{Forms, Found};
 use serde_json::Value;
+use std::sync::Arc;
 
 pub const REDACTED: &str = "[redacted]";
 /// Shorter values would blot out innocent text, so nothing shorter can be kept secret.
 pub const SECRET_BYTES_MIN: usize = 6;
 
-/// Knows the secrets that one piece of work may have met.
+/// Knows the secrets that one piece of work may have met. What it costs to look through a text hardly grows with how
+/// many they are.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    values: Vec<Vec<u8>>,
-    blocks: Vec<Vec<u8>>,
-    /// Bytes that a secret can begin with.
-    starts: Vec<u8>,
-}
-
-enum Found {
-    To(usize),
-    /// The text ends before it is certain.
-    Open,
-    No,
+    values: Forms,
+    /// What stands in a text that holds one in another base.
+    blocks: Forms,
+    reach: usize,
 }
 
 impl Redactor {
     pub fn new<'a>(secrets: impl IntoIterator<Item = &'a Secret>) -> Self {
         let long = |secret: &&Secret| secret.expose().len() >= SECRET_BYTES_MIN;
-        let values = secrets.into_iter().filter(long).map(|secret| secret.expose().as_bytes().to_vec()).collect();
-        Self::of(values)
+        let values: Vec<Arc<[u8]>> =
+            secrets.into_iter().filter(long).map(|secret| secret.expose().as_bytes().into()).collect();
+        let blocks = values.iter().flat_map(|value| blocks(value)).map(Arc::from).collect();
+        Self::of(values, blocks)
     }
 
     /// One that knows what each of these knows.
     pub fn union<'a>(all: impl IntoIterator<Item = &'a Redactor>) -> Self {
-        Self::of(all.into_iter().flat_map(|one| one.values.iter().cloned()).collect())
+        let (mut values, mut blocks) = (Vec::new(), Vec::new());
+        for one in all {
+            values.extend_from_slice(one.values.list());
+            blocks.extend_from_slice(one.blocks.list());
+        }
+        Self::of(values, blocks)
     }
 
     /// Whether it knows all that the other one knows.
     pub fn covers(&self, other: &Redactor) -> bool {
-        other.values.iter().all(|value| self.values.contains(value))
+        other.values.list().iter().all(|value| self.values.has(value))
     }
 
-    fn of(mut values: Vec<Vec<u8>>) -> Self {
-        values.sort();
-        values.dedup();
-        let blocks: Vec<_> = values.iter().flat_map(|value| blocks(value)).collect();
-        let starts = values.iter().chain(&blocks).filter_map(|form| form.first().copied()).chain(*b"%\\&+").collect();
-        Self { values, blocks, starts }
+    fn of(values: Vec<Arc<[u8]>>, blocks: Vec<Arc<[u8]>>) -> Self {
+        let reach = values.iter().map(|value| value.len() * ESCAPE_BYTES_MAX).max().unwrap_or_default();
+        Self { values: Forms::new(values), blocks: Forms::new(blocks), reach }
+    }
+
+    /// How many secrets it knows.
+    pub fn len(&self) -> usize {
+        self.values.list().len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.values.is_empty()
+        self.values.list().is_empty()
     }
 
     /// The most bytes that a secret can take up in a text.
     pub fn reach(&self) -> usize {
-        // As `\u0041`, which is the longest writing of a byte.
-        self.values.iter().map(|value| value.len() * 6).max().unwrap_or_default()
+        self.reach
     }
 
     /// Blots out every secret.
     pub fn text(&self, text: &mut String) {
-        let (mut clean, mut from, mut at) = (String::new(), 0, 0);
-        while at < text.len() && !self.is_empty() {
+        if let Some(clean) = self.clean(text, 0) {
+            *text = clean;
+        }
+    }
+
+    /// What is left from there on, as it is when the whole text is looked through: a secret that begins before is
+    /// blotted out as well. Where the text was cut at its beginning, its first [`Redactor::reach`] bytes are not to be
+    /// shown, since they may begin with the end of a secret.
+    pub fn tail(&self, text: &str, from: usize) -> String {
+        let from = text.ceil_char_boundary(from);
+        self.clean(text, from).unwrap_or_else(|| text[from..].to_owned())
+    }
+
+    /// `None`: it has nothing to hide.
+    fn clean(&self, text: &str, shown: usize) -> Option<String> {
+        if self.is_empty() {
+            return None;
+        }
+        let (mut clean, mut from, mut at) = (String::new(), shown, 0);
+        let mut found = false;
+        while at < text.len() {
             match self.at(text.as_bytes(), at) {
                 Found::To(end) if text.is_char_boundary(at) && text.is_char_boundary(end) => {
-                    clean.push_str(&text[from..at]);
-                    clean.push_str(REDACTED);
-                    (from, at) = (end, end);
+                    if end > shown {
+                        clean.push_str(&text[from..at.max(from)]);
+                        clean.push_str(REDACTED);
+                        (from, found) = (end, true);
+                    }
+                    at = end;
                 }
                 _ => at += 1,
             }
         }
-        if from > 0 {
+        if found {
             clean.push_str(&text[from..]);
-            *text = clean;
         }
+        found.then_some(clean)
     }
 
     /// The same in every text of a JSON value, its names included.
@@ -111,56 +137,24 @@ impl Redactor {
     /// Where a secret may begin that the text is too short to show: what comes next must be joined to
     /// it before it is said. The text's length if there is none.
     pub fn open_end(&self, text: &[u8]) -> usize {
-        (0..text.len()).find(|at| matches!(self.at(text, *at), Found::Open)).unwrap_or(text.len())
+        let first = text.len().saturating_sub(self.reach);
+        (first..text.len()).find(|at| matches!(self.at(text, *at), Found::Open)).unwrap_or(text.len())
     }
 
     /// The longest of all that begin here.
     fn at(&self, text: &[u8], at: usize) -> Found {
         let rest = &text[at..];
-        if rest.first().is_none_or(|first| !self.starts.contains(first)) {
-            return Found::No;
+        match self.values.in_any_writing(rest).or(self.blocks.plainly(rest)) {
+            Found::To(length) => Found::To(at + length),
+            found => found,
         }
-        let escapes: [fn(&[u8], u8) -> Unit; 2] = [
-            |text, byte| either(escaped(text, byte), || plain(text, byte)),
-            |text, byte| either(plain(text, byte), || escaped(text, byte)),
-        ];
-        let values = self.values.iter().flat_map(|value| escapes.map(|unit| walk(rest, value, unit)));
-        let blocks = self.blocks.iter().map(|block| walk(rest, block, plain));
-        values.chain(blocks).fold(Found::No, |best, found| match (best, found) {
-            (Found::To(end), Found::To(length)) => Found::To(end.max(at + length)),
-            (Found::To(end), _) => Found::To(end),
-            (_, Found::To(length)) => Found::To(at + length),
-            (Found::Open, _) | (_, Found::Open) => Found::Open,
-            (Found::No, Found::No) => Found::No,
-        })
     }
 }
 
 impl std::fmt::Debug for Redactor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Redactor({})", self.values.len())
+        write!(f, "Redactor({})", self.len())
     }
-}
-
-fn either(first: Unit, other: impl FnOnce() -> Unit) -> Unit {
-    match (first, other()) {
-        (Unit::Is(length), _) | (Unit::No, Unit::Is(length)) => Unit::Is(length),
-        (Unit::Ends, Unit::Is(length)) => Unit::Is(length),
-        (Unit::Ends, _) | (_, Unit::Ends) => Unit::Ends,
-        (Unit::No, Unit::No) => Unit::No,
-    }
-}
-
-fn walk(text: &[u8], value: &[u8], unit: impl Fn(&[u8], u8) -> Unit) -> Found {
-    let mut at = 0;
-    for byte in value {
-        match unit(&text[at..], *byte) {
-            Unit::Is(length) => at += length,
-            Unit::Ends => return Found::Open,
-            Unit::No => return Found::No,
-        }
-    }
-    Found::To(at)
 }
 
 #[cfg(test)]
@@ -239,12 +233,95 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_text_that_was_cut_does_not_begin_with_the_end_of_a_secret() {
+        let redactor = redactor(&["hunter2-hunter2-hunter2"]);
+        let cut = "er2-hunter2 and hunter2-hunter2-hunter2, hunter2-hunter2-hunter2!";
+        assert_eq!(redactor.tail(cut, 14), "d [redacted], [redacted]!");
+        assert_eq!(redactor.tail(cut, 20), "[redacted], [redacted]!");
+        assert_eq!(redactor.tail(cut, cut.len() - 1), "!");
+        assert_eq!(redactor.tail("é and more", 1), " and more");
+    }
+
+    #[test]
+    fn many_secrets_cost_hardly_more_than_one() {
+        use super::super::forms::STEPS;
+        let value = |n: u32| format!("{:08x}-secret-{n}", n.wrapping_mul(2_654_435_761));
+        let values: Vec<_> = (0..8_192).map(value).collect();
+        let known = redactor(&values.iter().map(String::as_str).collect::<Vec<_>>());
+        let text = (0..2_000).map(|n| format!("line {n:08x}: \"%41&amp;\\n+\" {:x}\n", n * n * 79)).collect::<String>();
+        STEPS.set(0);
+        assert_eq!(clean(&known, &text), text);
+        assert!(STEPS.get() < text.len() * 3, "{} steps for {} bytes", STEPS.get(), text.len());
+        assert_eq!(clean(&known, &format!("<{}>", values[5_000])), "<[redacted]>");
+        assert!(known.covers(&redactor(&[&values[17]])) && !known.covers(&redactor(&["another"])));
+        let more = Redactor::union([&known, &redactor(&["another", &values[17]])]);
+        assert_eq!(more.len(), values.len() + 1);
+        assert_eq!(
+            clean(&more, &format!("{} {}", base64(values[9].as_bytes()), "another")).matches(REDACTED).count(),
+            2
+        );
+    }
+
+    /// How it was said before there was an index: each value walked in both ways, and each block.
+    fn one_by_one(values: &[Vec<u8>], text: &[u8]) -> Found {
+        use super::super::encode::{Unit, escaped, plain};
+        fn either(first: Unit, other: Unit) -> Unit {
+            match (first, other) {
+                (Unit::Is(length), _) | (Unit::No | Unit::Ends, Unit::Is(length)) => Unit::Is(length),
+                (Unit::Ends, _) | (_, Unit::Ends) => Unit::Ends,
+                (Unit::No, Unit::No) => Unit::No,
+            }
+        }
+        let walk = |value: &[u8], unit: &dyn Fn(&[u8], u8) -> Unit| {
+            let mut at = 0;
+            for byte in value {
+                match unit(&text[at..], *byte) {
+                    Unit::Is(length) => at += length,
+                    Unit::Ends => return Found::Open,
+                    Unit::No => return Found::No,
+                }
+            }
+            Found::To(at)
+        };
+        let mut best = Found::No;
+        for value in values {
+            best = best.or(walk(value, &|text, byte| either(escaped(text, byte), plain(text, byte))));
+            best = best.or(walk(value, &|text, byte| either(plain(text, byte), escaped(text, byte))));
+            for block in blocks(value) {
+                best = best.or(walk(&block, &plain));
+            }
+        }
+        best
+    }
+
+    #[test]
     fn a_short_value_blots_out_nothing() {
         assert!(redactor(&["12345"]).is_empty());
         assert_eq!(clean(&redactor(&["12345"]), "12345"), "12345");
     }
 
     proptest! {
+        #[test]
+        fn the_index_finds_what_looking_for_one_after_the_other_finds(
+            values in prop::collection::vec("[an%+ \\\\&\"é\n]{6,8}", 1..6),
+            text in "(a|n|%|\\+| |\\\\|&|\"|é|\n|%61|%25|%2|\\\\n|\\\\N|\\\\u006e|\\\\u00|&amp;|&quot|&#38;|%c3%a9|616e){0,30}",
+            put in any::<prop::sample::Index>(),
+        ) {
+            let bytes: Vec<_> = values.iter().map(|value| value.as_bytes().to_vec()).collect();
+            let known = redactor(&values.iter().map(String::as_str).collect::<Vec<_>>());
+            let text = format!("{text}{}{text}", put.get(&values));
+            for at in 0..=text.len() {
+                let rest = &text.as_bytes()[at..];
+                let expected = match one_by_one(&bytes, rest) {
+                    Found::To(length) => Found::To(at + length),
+                    found => found,
+                };
+                if !rest.is_empty() {
+                    prop_assert_eq!(known.at(text.as_bytes(), at), expected, "{:?} at {}", text, at);
+                }
+            }
+        }
+
         #[test]
         fn no_text_holds_the_value_afterwards(value in "[ -~é]{6,20}", before in ".{0,9}", after in ".{0,9}") {
             let shown = clean(&redactor(&[&value]), &format!("{before}{value}{after}"));

@@ -215,6 +215,7 @@ impl Hub {
             None => like.as_ref().map(agent::Model::tools).unwrap_or_default(),
         };
         let mode = like.as_ref().map(|agent| agent.config["approval_mode"].clone());
+        let scope = like.as_ref().and_then(|agent| agent.config.get("policy").cloned());
         let overrides = like.as_ref().and_then(|agent| agent.config.get("tool_approvals").cloned());
         let prompt = match plan.config["instructions"][role].as_str() {
             Some(prompt) => prompt.to_owned(),
@@ -226,6 +227,7 @@ impl Hub {
             "loop": "reactive",
             "approval_mode": mode.filter(|mode| !mode.is_null()),
             "tool_approvals": overrides,
+            "policy": scope,
             "depth": 1,
             (flow::MADE_FOR): scene.id(),
         });

@@ -99,15 +99,17 @@ impl Bench {
             Err(why) => (json!({}), None, Some(why)),
         };
         let effect = chosen.as_ref().map_or(Effect::AtMostOnce, |chosen| chosen.effect);
+        let outside = self.judge.as_ref().filter(|_| chosen.is_some()).and_then(|agent| agent.outside(&arguments));
         let judged = decide::Call {
             valid: chosen.is_some(),
-            outside_sandbox: false,
+            outside_sandbox: outside.is_some(),
             side_effects: effect != Effect::ReadOnly,
             spec: chosen.as_ref().map_or(Approval::Inherit, |chosen| chosen.approval),
             policy_override: self.judge.as_ref().map_or(Approval::Inherit, |agent| agent.approval_of(&name)),
             mode: self.mode,
         };
         let gated = decide::gate(judged);
+        let why = why.or(outside.map(|why| format!("not run: {why}")));
         let asks = gated.event == Event::RequiresApproval;
         let row = tool_call::Model {
             id: Uuid::now_v7(),

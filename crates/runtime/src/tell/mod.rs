@@ -58,9 +58,10 @@ pub(crate) fn step_call(entry: &Entry, call: &tool_call::Model, reason: &str, ac
             let approver = if made("C3") { "policy" } else { actor };
             json!({"approver": approver, "digest": call.digest})
         }
-        "tool.result" if made("C14") => {
+        "tool.result" if made("C14") || made("C15") => {
             let why = call.result.as_ref().and_then(|result| result["error"].as_str()).unwrap_or(reason);
-            json!({"status": "error", "error": why})
+            let status = if made("C14") { "error" } else { "sandbox_violation" };
+            json!({"status": status, "error": why})
         }
         _ => payload(entry, reason, actor),
     }

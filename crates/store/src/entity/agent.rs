@@ -1,7 +1,7 @@
 //! An agent: two machines, one row; idle, it costs nothing else.
 
 use crate::table::Table;
-use instar_core::decide::Approval;
+use instar_core::decide::{Approval, Scope};
 use sea_orm::entity::prelude::*;
 use std::sync::LazyLock;
 
@@ -38,6 +38,15 @@ impl Model {
     pub fn tools(&self) -> Vec<String> {
         let names = self.config["tools"].as_array().map(Vec::as_slice).unwrap_or_default();
         names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect()
+    }
+
+    /// Why its policy has no call with these arguments: they name a path or a host outside of it.
+    pub fn outside(&self, arguments: &Json) -> Option<String> {
+        match Scope::read(self.config.get("policy")?) {
+            Ok(scope) => scope.outside(arguments),
+            // What cannot be read allows nothing.
+            Err(_) => Some("the agent's policy cannot be read: a person has to correct it".into()),
+        }
     }
 
     /// What its own policy says of calls of this tool.

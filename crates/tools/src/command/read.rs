@@ -77,10 +77,9 @@ async fn listen(stderr: Option<impl AsyncRead + Unpin>, progress: &Sink) -> Stri
         }
     }
     speak(&mut line, progress);
-    let mut last = String::from_utf8_lossy(&last).trim_start_matches('\u{fffd}').to_owned();
-    redactor.text(&mut last);
-    last.drain(..last.ceil_char_boundary(last.len().saturating_sub(LAST_WORDS_BYTES)));
-    last
+    let last = String::from_utf8_lossy(&last);
+    let from = last.len().saturating_sub(LAST_WORDS_BYTES);
+    redactor.tail(&last, from).trim_start_matches('\u{fffd}').to_owned()
 }
 
 fn speak(line: &mut Vec<u8>, progress: &Sink) {

@@ -5,17 +5,12 @@
 use instar_core::secret::Redactor;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Different secrets that a server may be told. Each is looked for in all that it says, so there is a limit; nothing is
-/// ever forgotten, since the server may not forget it either.
-const TOLD_MAX: usize = 1_024;
+/// Different secrets that a server may be told. Each is kept in all its writings, so there is a limit; nothing is ever
+/// forgotten, since the server may not forget it either.
+const TOLD_MAX: usize = 16_384;
 
 /// Kept with the server, not with a connection to it: one that is reached anew may be the one that was told.
-pub(super) struct Confided(Mutex<Known>);
-
-struct Known {
-    told: Vec<Arc<Redactor>>,
-    all: Arc<Redactor>,
-}
+pub(super) struct Confided(Mutex<Arc<Redactor>>);
 
 /// It was told as much as can be looked for.
 #[derive(Debug)]
@@ -33,29 +28,29 @@ impl std::fmt::Display for TooMuch {
 
 impl Confided {
     pub(super) fn new() -> Confided {
-        Confided(Mutex::new(Known { told: Vec::new(), all: Arc::new(Redactor::union([])) }))
+        Confided(Mutex::default())
     }
 
     /// Everything until now.
     pub(super) fn now(&self) -> Arc<Redactor> {
-        self.known().all.clone()
+        self.known().clone()
     }
 
     /// It is about to be told this.
     pub(super) fn add(&self, secrets: &Arc<Redactor>) -> Result<(), TooMuch> {
         let mut known = self.known();
-        if known.all.covers(secrets) {
+        if known.covers(secrets) {
             return Ok(());
         }
-        if known.told.len() >= TOLD_MAX {
+        let all = Redactor::union([&**known, &**secrets]);
+        if all.len() > TOLD_MAX {
             return Err(TooMuch);
         }
-        known.told.push(secrets.clone());
-        known.all = Arc::new(Redactor::union(known.told.iter().map(|one| &**one)));
+        *known = Arc::new(all);
         Ok(())
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, Arc<Redactor>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -77,12 +72,11 @@ mod tests {
             confided.now().text(&mut said);
             said == "<[redacted]>"
         };
-        for n in 0..TOLD_MAX {
-            confided.add(&knows(&format!("secret-{n:04}"))).unwrap();
-            confided.add(&knows(&format!("secret-{n:04}"))).unwrap();
-        }
+        confided.add(&knows("secret-00000")).unwrap();
+        let many: Vec<_> = (1..TOLD_MAX).map(|n| Secret::new(format!("secret-{n:05}")).unwrap()).collect();
+        confided.add(&Arc::new(Redactor::new(&many))).unwrap();
         assert!(confided.add(&knows("one-too-many")).is_err());
-        assert!(confided.add(&knows("secret-0007")).is_ok(), "it is known");
-        assert!(hides("secret-0000") && hides("secret-1023") && !hides("innocent"));
+        assert!(confided.add(&knows("secret-00007")).is_ok(), "it is known");
+        assert!(hides("secret-00000") && hides("secret-16383") && !hides("innocent"));
     }
 }

@@ -60,7 +60,7 @@ pub(super) async fn connect(
 ) -> Result<Link, String> {
     let charged = charge(config, means)?;
     confided.add(&charged.redactor).map_err(|much| much.to_string())?;
-    let (ears, confided) = (Arc::<Ears>::default(), confided.clone());
+    let (ears, confided) = (Arc::new(Ears::new(confided.clone())), confided.clone());
     let (handler, within) = (Handler(ears.clone()), config.start_timeout());
     let (running, process) = match config.transport {
         Transport::Stdio => {

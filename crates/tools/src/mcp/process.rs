@@ -6,6 +6,7 @@ use super::config::ServerConfig;
 use crate::command::{Ending, Orders, Report, Started, Watch, spawn};
 use crate::outcome::{Failure, code};
 use crate::sandbox::{Kernel, Mode, Room, Settings};
+use instar_core::secret::Redactor;
 use std::io;
 use std::path::Path;
 use std::pin::Pin;
@@ -130,15 +131,20 @@ impl Process {
             drop(tokio::time::timeout(CLOSE_WAIT, listener).await);
         }
         let last = self.last_words.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut said = String::from_utf8_lossy(&last).trim().to_owned();
-        self.confided.now().text(&mut said);
+        let said = last_words(&last, &self.confided.now());
         if said.is_empty() { how } else { format!("{how}; it said: {said}") }
     }
 }
 
+/// The end of what is kept. It was cut somewhere: what is before its last bytes may begin with the end of a secret.
+fn last_words(kept: &[u8], redactor: &Redactor) -> String {
+    let kept = String::from_utf8_lossy(kept);
+    redactor.tail(&kept, kept.len().saturating_sub(LAST_WORDS_BYTES)).trim().to_owned()
+}
+
 /// Standard error is free text: the end of it is kept for when the server fails.
 async fn listen(mut stderr: ChildStderr, server: String, last: Arc<Mutex<Vec<u8>>>, confided: Arc<Confided>) {
-    let mut chunk = vec![0; LINE_BYTES_MAX];
+    let (mut chunk, mut line) = (vec![0; LINE_BYTES_MAX], Vec::new());
     while let Ok(length @ 1..) = stderr.read(&mut chunk).await {
         let redactor = confided.now();
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,9 +153,12 @@ async fn listen(mut stderr: ChildStderr, server: String, last: Arc<Mutex<Vec<u8>
         last.drain(..over);
         drop(last);
         if tracing::enabled!(tracing::Level::DEBUG) {
-            let mut said = String::from_utf8_lossy(&chunk[..length]).trim_end().to_owned();
+            line.extend_from_slice(&chunk[..length]);
+            let rest = line.split_off(redactor.open_end(&line));
+            let mut said = String::from_utf8_lossy(&line).trim_end().to_owned();
             redactor.text(&mut said);
             tracing::debug!(server, said, "an MCP server speaks");
+            line = rest;
         }
     }
 }
@@ -178,5 +187,25 @@ impl<R: AsyncRead + Unpin> AsyncRead for Limited<R> {
             }
         }
         polled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use instar_core::secret::Secret;
+
+    #[test]
+    fn last_words_begin_with_no_end_of_a_secret() {
+        let secret = "a-secret-that-is-longer-than-its-blot";
+        let redactor = Redactor::new([&Secret::new(secret).unwrap()]);
+        let said = secret.repeat(200);
+        let most = LAST_WORDS_BYTES + redactor.reach();
+        for cut in 0..secret.len() {
+            let kept = &said[said.len() - most - cut..said.len() - cut];
+            let shown = last_words(kept.as_bytes(), &redactor).replace("[redacted]", "");
+            assert!(secret.starts_with(&shown), "{shown}");
+        }
+        assert_eq!(last_words(b" short \n", &redactor), "short");
     }
 }

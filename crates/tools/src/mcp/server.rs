@@ -357,7 +357,7 @@ impl Server {
             let (found, most) = (definitions.len(), self.config.tools_max);
             return Err(format!("mcp_limit_exceeded: it offers {found} tools; see tools_max ({most}) and allow"));
         }
-        Ok(definition::offered(&self.config, &definitions))
+        Ok(definition::offered(&self.config, &definitions, &session.confided.now()))
     }
 
     fn announce(&self, session: &Session, offered: Vec<Offered>) {

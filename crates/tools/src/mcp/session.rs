@@ -66,7 +66,7 @@ impl Session {
             let mut page = PaginatedRequestParams::default();
             page.cursor = cursor;
             let page = self.peer.list_tools(Some(page)).await.map_err(|error| format!("its tools: {error}"))?;
-            tools.extend(page.tools.into_iter().map(|tool| self.clean(tool)));
+            tools.extend(page.tools);
             if tools.len() > most {
                 return Err(format!("mcp_limit_exceeded: it lists more than {most} tools; see tools_max and allow"));
             }
@@ -76,18 +76,6 @@ impl Session {
             }
         }
         Err("mcp_limit_exceeded: its list of tools does not end".to_owned())
-    }
-
-    /// What it says of a tool goes to models and people.
-    fn clean(&self, tool: Tool) -> Tool {
-        let redactor = self.confided.now();
-        if redactor.is_empty() {
-            return tool;
-        }
-        let said = serde_json::to_value(&tool).unwrap_or_default();
-        let mut clean = said.clone();
-        redactor.json(&mut clean);
-        if clean == said { tool } else { serde_json::from_value(clean).unwrap_or_default() }
     }
 
     /// The modern way to be told of changes; servers of the other era tell by themselves.
@@ -129,7 +117,7 @@ impl Session {
         let sent = self.peer.send_request_with_option(request, options).await;
         let handle = sent.map_err(|_| Lost::unsent())?;
         flight.begin();
-        let _listening = self.ears.listen(handle.progress_token.clone(), sink.clone().redacting(self.confided.now()));
+        let _listening = self.ears.listen(handle.progress_token.clone(), sink.clone());
         let mut abandoned = Abandoned { peer: self.peer.clone(), id: Some(handle.id.clone()) };
         let answer = handle.await_response().await;
         abandoned.id = None;

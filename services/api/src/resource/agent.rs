@@ -14,7 +14,7 @@ use crate::shape::{Kind, Shape, Wrong, may, must};
 use crate::state::Api;
 use axum::http::StatusCode;
 use instar_core::coordination::{badge, needs_attention, pair_allowed};
-use instar_core::decide::PROVIDER_CALLS_LIMIT;
+use instar_core::decide::{PROVIDER_CALLS_LIMIT, Scope};
 use instar_core::id::{AgentId, SessionId, WorkerId};
 use instar_core::machine::{Refusal, agent_drive, agent_lifecycle};
 use instar_core::rune::Draft;
@@ -38,6 +38,9 @@ const DELETED: &str = "deleted";
 /// How often it is looked again whether there is a place: each look that came too late is a place that another process
 /// has taken.
 const LOOKS_MAX: usize = 64;
+
+pub(crate) const POLICY: &str = "Paths and hosts that its calls may name: {allowed_paths, denied_paths, \
+                                 network_allowlist, network_denylist}, each a list; any";
 
 pub(crate) static AGENT: Shape = Shape {
     name: "Agent",
@@ -68,6 +71,7 @@ pub(crate) static AGENT: Shape = Shape {
         must("loop", Kind::Choice(LOOPS), "Whether it goes on by itself"),
         must("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need"),
         must("tool_approvals", Kind::Object, "By tool: always or never asks a person, whatever approval_mode says"),
+        may("policy", Kind::Object, POLICY),
         must("budget", Kind::Object, "Its limits; of each what is used, reserved and remaining"),
         may("provider_calls_max", Kind::Integer, "Provider calls of one turn, where it has a limit of its own"),
         may("account", Kind::Object, "The account that it claims when a call needs one: {name} or {pool}"),
@@ -94,6 +98,7 @@ pub(crate) static NEW_AGENT: Shape = Shape {
             Kind::Object,
             "By tool: always or never asks a person, whatever approval_mode says; none",
         ),
+        may("policy", Kind::Object, POLICY),
         may("account", Kind::Any, "The account it claims when a call needs one: a name, or {\"pool\": …}; none"),
     ],
 };
@@ -116,6 +121,8 @@ pub(crate) struct Spec {
     approval_mode: Option<String>,
     #[serde(default)]
     tool_approvals: Value,
+    #[serde(default)]
+    policy: Value,
     account: Option<Value>,
 }
 
@@ -136,6 +143,7 @@ impl Spec {
         let mut wrong = unknown_model(catalog, &self.model, at);
         wrong.extend(unknown_tools(catalog, &tools, at));
         wrong.extend(bad_approvals(catalog, &self.tool_approvals, at));
+        wrong.extend(bad_policy(&self.policy, at));
         wrong.extend(self.provider_calls_max.and_then(|n| too_many_calls(n, at)));
         if !wrong.is_empty() {
             return Err(Problem::invalid(wrong));
@@ -148,6 +156,9 @@ impl Spec {
             "tool_approvals": if self.tool_approvals.is_null() { json!({}) } else { self.tool_approvals },
             "budget": if self.budget.is_null() { json!({}) } else { self.budget },
         });
+        if !self.policy.is_null() {
+            config["policy"] = self.policy;
+        }
         if let Some(n) = self.provider_calls_max {
             config[flow::CALLS_MAX] = json!(n);
         }
@@ -188,6 +199,12 @@ pub(crate) fn bad_approvals(catalog: &Catalog, approvals: &Value, at: &str) -> W
         bad.into_iter().map(|detail| (pointer.clone(), detail)).collect()
     };
     given.flat_map(say).collect()
+}
+
+/// What is wrong with a policy of paths and hosts.
+pub(crate) fn bad_policy(policy: &Value, at: &str) -> Wrong {
+    let faults = Scope::read(policy).err().unwrap_or_default();
+    faults.into_iter().map(|(pointer, detail)| (format!("{at}/policy{pointer}"), detail)).collect()
 }
 
 /// What is wrong with a limit of provider calls.
@@ -278,6 +295,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "loop": config("loop", json!("reactive")),
         "approval_mode": config("approval_mode", json!("full_access")),
         "tool_approvals": config("tool_approvals", json!({})),
+        "policy": config("policy", Value::Null),
         "budget": config("budget", json!({})),
         "provider_calls_max": config(flow::CALLS_MAX, Value::Null),
         "account": config("account", Value::Null),

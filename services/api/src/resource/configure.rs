@@ -1,7 +1,7 @@
 //! An agent's configuration, changed while it lives. It counts from the next turn on.
 
 use super::agent::{
-    APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, TOOLS_MAX, bad_approvals, show, too_many_calls, unknown_model,
+    APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, TOOLS_MAX, bad_approvals, bad_policy, show, too_many_calls, unknown_model,
     unknown_tools,
 };
 use super::{account, budget};
@@ -31,6 +31,7 @@ pub(crate) static CONFIGURE: Shape = Shape {
         may("auto_start", Kind::Bool, "Whether one loaded from its definition takes up work at once"),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need"),
         may("tool_approvals", Kind::Object, "By tool: always or never asks a person; replaces all that was said"),
+        may("policy", Kind::Object, "Paths and hosts that its calls may name; replaces all that was said; null: any"),
         may(
             "account",
             Kind::Any,
@@ -42,10 +43,19 @@ pub(crate) static CONFIGURE: Shape = Shape {
 };
 
 /// What null takes away; of anything else it says nothing.
-const REMOVABLE: [&str; 3] = ["system_prompt", "account", flow::CALLS_MAX];
+const REMOVABLE: [&str; 4] = ["system_prompt", "policy", "account", flow::CALLS_MAX];
 /// What is kept in the agent's `config` as it is given.
-const KEPT: [&str; 8] =
-    ["system_prompt", "tools", "loop", "auto_start", "approval_mode", "tool_approvals", "account", flow::CALLS_MAX];
+const KEPT: [&str; 9] = [
+    "system_prompt",
+    "tools",
+    "loop",
+    "auto_start",
+    "approval_mode",
+    "tool_approvals",
+    "policy",
+    "account",
+    flow::CALLS_MAX,
+];
 
 pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
     let counts = |name: &str, value: &Value| !value.is_null() || REMOVABLE.contains(&name);
@@ -65,6 +75,7 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
         wrong.extend(unknown_tools(catalog, &tools, ""));
     }
     wrong.extend(changes.get("tool_approvals").map(|said| bad_approvals(catalog, said, "")).unwrap_or_default());
+    wrong.extend(changes.get("policy").map(|said| bad_policy(said, "")).unwrap_or_default());
     wrong.extend(changes.get(flow::CALLS_MAX).and_then(Value::as_i64).and_then(|n| too_many_calls(n, "")));
     if !wrong.is_empty() {
         return Err(Problem::invalid(wrong));

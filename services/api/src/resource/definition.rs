@@ -1,6 +1,8 @@
 //! What an agent is made of, apart from what has become of it: taken out of one, and loaded as others.
 
-use super::agent::{AGENT, APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, PROVIDER_CALLS, Spec, TOOLS_MAX, admit, show};
+use super::agent::{
+    AGENT, APPROVAL_MODES, LOOPS, POLICY, PROMPT_BYTES_MAX, PROVIDER_CALLS, Spec, TOOLS_MAX, admit, show,
+};
 use super::{find, wake};
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
@@ -32,6 +34,7 @@ pub(crate) static DEFINITION: Shape = Shape {
             Kind::Object,
             "By tool: always or never asks a person, whatever approval_mode says; none",
         ),
+        may("policy", Kind::Object, POLICY),
         may("account", Kind::Any, "The account it claims when a call needs one: a name, or {\"pool\": …}; none"),
         may("auto_start", Kind::Bool, "Whether it takes up work as soon as it is loaded; false"),
     ],

@@ -172,16 +172,31 @@ fn undecided(row: &tool_call::Model, event: &str) -> Result<(), Problem> {
     Ok(())
 }
 
+/// What nobody approved in time is not run, also while its timer is on the way. How long it was held does not count.
+fn in_time(row: &tool_call::Model, session: &session::Model) -> Result<(), Problem> {
+    let now = Utc::now();
+    let until = row.expires_at.map(|at| at + Holds::of(session).within(row.created_at, now));
+    match until.filter(|until| row.status == "awaiting_approval" && *until <= now) {
+        Some(until) => {
+            let refused = refuse(&machine::TABLE, &row.status, "approved", "let its agent ask for it again");
+            let detail = "the time for a decision is over: the call ends without being run";
+            Err(refused.coded("approval_expired", detail).with("expired_at", json!(until)))
+        }
+        None => Ok(()),
+    }
+}
+
 /// Bound to the digest: what runs is what was shown. Written here rather than by the cascades,
 /// of which it has none, so that the decision is in the row as well.
 pub(crate) async fn approve(call: Arc<Call>) -> Result<Reply, Problem> {
     let given = call.body.get("digest").and_then(Value::as_str);
-    let (landed, answer) = settle(&call, find::tool_call, |(row, _)| {
+    let (landed, answer) = settle(&call, find::tool_call, |(row, session)| {
         if given.is_some_and(|digest| digest != row.digest) {
             let detail = "the call is not the one that was shown: look at it again before you approve it";
             return Err(Problem::conflict("digest_mismatch", detail).with("digest", row.digest.as_str()));
         }
         undecided(&row, "approved")?;
+        in_time(&row, &session)?;
         let moved = raise(&machine::TABLE, &row.status, "approved")?;
         let moved = moved.ok_or_else(|| refuse(&machine::TABLE, &row.status, "approved", "it is already so"))?;
         let (id, session) = (CallId::from(row.id), SessionId::from(row.session_id));
@@ -213,7 +228,7 @@ async fn command(call: &Call, event: &str, reason: &str) -> Result<Reply, Proble
     let by = call.caller.key_id();
     let command = Command { call, session, entity: id.into(), machine: &machine::TABLE, event };
     let mut act = command.act().reason(reason).telling("tool.denied", json!({"reason": reason, "by": by}));
-    if event == "denied" {
+    if event == "denied" && call.carried_out().is_none() {
         undecided(&row, event)?;
         let approval = decided(&row, event, &by, Utc::now());
         act = act.setting(move |change| change.set(tool_call::Column::Approval, approval.clone()));

@@ -43,7 +43,7 @@ pub(crate) async fn events(call: Arc<Call>) -> Result<Reply, Problem> {
             format!("the log ends at {head}: {after} is no event of it yet; ask for it whole, without a cursor");
         return Err(Problem::conflict("cursor_ahead", detail).with("head_seq", head));
     }
-    let reader = Reader::new(call.api.clone(), session, call.caller.role, after, head, permit);
+    let reader = Reader::new(call.api.clone(), session, call.caller.clone(), after, head, permit);
     let frames = futures::stream::unfold(reader, |mut reader| async move {
         let frame = reader.next().await?;
         Some((Ok::<_, Infallible>(frame), reader))

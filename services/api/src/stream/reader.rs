@@ -4,7 +4,7 @@ use super::channel::ends;
 use super::feed::Subscription;
 use super::frame::{self, HEARTBEAT, HELLO, Piece};
 use super::talk::SoFar;
-use crate::auth::Role;
+use crate::auth::Caller;
 use crate::problem::Problem;
 use crate::resource::rune::may_read;
 use crate::state::Api;
@@ -19,7 +19,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, broadcast, watch};
-use tokio::time::Interval;
+use tokio::time::{Instant, Interval};
 
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 /// Runes read at once.
@@ -35,7 +35,9 @@ const CHAPTERS: [&str; 4] =
 pub(super) struct Reader {
     api: Arc<Api>,
     session: SessionId,
-    role: Role,
+    caller: Caller,
+    /// When the key was last looked at.
+    judged_at: Instant,
     /// The last rune that was read.
     cursor: i64,
     /// Every rune that was there when it joined has gone out.
@@ -55,17 +57,18 @@ impl Reader {
     pub(super) fn new(
         api: Arc<Api>,
         session: SessionId,
-        role: Role,
+        caller: Caller,
         after: i64,
         head: i64,
         permit: OwnedSemaphorePermit,
     ) -> Reader {
         let hold = api.feed.follow(session);
         hold.channel.ring(head);
-        let start = tokio::time::Instant::now() + HEARTBEAT_EVERY;
+        let start = Instant::now() + HEARTBEAT_EVERY;
         Reader {
             session,
-            role,
+            caller,
+            judged_at: Instant::now(),
             cursor: after,
             joined: false,
             out: String::from(HELLO),
@@ -86,6 +89,9 @@ impl Reader {
             if self.api.context.drain.is_draining() {
                 return None;
             }
+            if self.judged_at.elapsed() >= HEARTBEAT_EVERY && !self.may_stay().await {
+                return None;
+            }
             if !self.out.is_empty() {
                 return Some(Bytes::from(std::mem::take(&mut self.out)));
             }
@@ -96,6 +102,20 @@ impl Reader {
                 return None;
             }
         }
+    }
+
+    /// A key that was revoked or has run out reads no further. While nobody can say, the stream goes on.
+    async fn may_stay(&mut self) -> bool {
+        self.judged_at = Instant::now();
+        match self.api.keys.stands(self.api.store(), &self.caller).await {
+            Ok(true) => {}
+            Ok(false) => {
+                tracing::debug!(session = %self.session, key = self.caller.key_id(), "the key of a stream is no longer good");
+                return false;
+            }
+            Err(error) => tracing::debug!(%error, "the key of a stream could not be looked up"),
+        }
+        true
     }
 
     async fn catch_up(&mut self) -> Result<(), &'static str> {
@@ -122,7 +142,7 @@ impl Reader {
                     self.ended.pop_front();
                 }
             }
-            if may_read(self.role, rune) {
+            if may_read(self.caller.role, rune) {
                 self.out += &frame::rune(rune).map_err(|_| "a rune cannot be shown")?;
             }
         }

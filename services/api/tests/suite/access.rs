@@ -98,15 +98,17 @@ async fn a_key_that_was_made_for_a_while_opens_nothing_after_it() -> Result<()> 
     let secret = text(&made["key"]);
     let who = || house.send(house.request("GET", "/v1/whoami", &secret));
     who().await?.is(200);
-    let until = chrono::Utc::now() + chrono::Duration::milliseconds(300);
+    // Long enough that it is found good first, however slow the machine.
+    let until = chrono::Utc::now() + chrono::Duration::seconds(8);
     let made = house.post("/v1/keys", new(&until.to_rfc3339())).await?.is(201);
     let secret = text(&made["key"]);
     let who = || house.send(house.request("GET", "/v1/whoami", &secret));
     who().await?.is(200);
     // Also where it was found good a moment ago.
-    instar_testkit::wait::until_ok(std::time::Duration::from_secs(3), || async {
+    instar_testkit::wait::until_ok(std::time::Duration::from_secs(30), || async {
         let got = who().await?;
-        anyhow::ensure!(got.status == 401 && chrono::Utc::now() >= until, "it is {}", got.status);
+        anyhow::ensure!(got.status == 401, "it is {}", got.status);
+        anyhow::ensure!(chrono::Utc::now() >= until, "it ended before its time");
         Ok(())
     })
     .await
@@ -124,9 +126,10 @@ async fn an_address_that_tries_keys_is_told_to_wait_and_does_not_shut_out_those_
     assert!((1..=13).contains(&wait), "{wait}");
     refused.refuses(429, "from this address");
     house.get("/v1/whoami").await?.is(200);
-    // One that nobody has come with yet could be a guess like any other.
+    // Also with one that nobody has come with yet: behind a proxy all have one address.
     let unseen = text(&twin_key["key"]);
-    house.send(house.request("GET", "/v1/whoami", &unseen)).await?.refuses(429, "from this address");
+    house.send(house.request("GET", "/v1/whoami", &unseen)).await?.is(200);
+    house.send(house.request("GET", "/v1/whoami", "guess-6")).await?.refuses(429, "from this address");
     // No key at all is no guess.
     house.send(house.request("GET", "/v1/whoami", "")).await?.refuses(401, "key");
     Ok(())

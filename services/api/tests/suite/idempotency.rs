@@ -1,6 +1,6 @@
 //! The same request twice: one effect, one answer.
 
-use crate::kit::{Backend, House, on_both, text};
+use crate::kit::{Backend, House, ask, on_both, text};
 use anyhow::Result;
 use sea_orm::ConnectionTrait;
 use serde_json::json;
@@ -91,6 +91,40 @@ async fn what_was_carried_out_and_never_answered_is_not_carried_out_again() -> R
         let kept = house.keyed(&path, &path, &body).await?;
         assert_eq!((kept.status, &kept.body), (again.status, &again.body), "{path}");
         assert_eq!(kept.headers["idempotent-replayed"], "true");
+    }
+    Ok(())
+}
+
+/// Each word on a call, as if the process died after it: its decision is no reason to refuse it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_word_on_a_call_is_heard_once_and_answered_all_the_same() -> Result<()> {
+    let house = House::on(Backend::Sqlite).await?;
+    let (session, agent) = house.fleet().await?;
+    let (_, calls) = house.calls(&agent, &[ask(), ask(), ask()]).await?;
+    let lost = "CREATE TRIGGER lost BEFORE INSERT ON idempotency_keys WHEN NEW.status > 0 AND NEW.key <> 'whole' \
+                BEGIN SELECT RAISE(FAIL, 'the process is gone'); END";
+    let cases = [
+        (&calls[0], "deny", "denied", json!({"reason": "too dear"})),
+        (&calls[1], "cancel", "cancelled_result", json!({})),
+        // Its answer is stored by its own commit.
+        (&calls[2], "approve", "executing", json!({})),
+    ];
+    for (call, action, status, body) in cases {
+        let path = format!("/v1/tool-calls/{call}/{action}");
+        let key = if action == "approve" { "whole" } else { action };
+        house.store().db().execute_unprepared(lost).await?;
+        let first = house.keyed(&path, key, &body).await?;
+        assert_eq!((first.status, &first.body["status"]), (200, &json!(status)), "{path}: {}", first.text);
+        house.store().db().execute_unprepared("DROP TRIGGER lost").await?;
+        let head =
+            || async { house.get(&format!("/v1/sessions/{session}")).await.map(|got| got.is(200)["head_seq"].clone()) };
+        let before = head().await?;
+        let again = house.keyed(&path, key, &body).await?;
+        assert_eq!((again.status, &again.body), (200, &first.body), "{path}");
+        assert_eq!(head().await?, before, "{path} was carried out twice");
+        if action != "cancel" {
+            house.keyed(&path, "another", &body).await?.refuses(409, "already_decided");
+        }
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use instar_runtime::flow;
 use serde_json::{Value, json};
 use std::time::Duration;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 struct Event {
@@ -24,7 +24,11 @@ struct Tail {
 
 impl Tail {
     async fn open(house: &House, path: &str, last: Option<i64>) -> Result<Tail> {
-        let mut request = house.request("GET", path, &key(Role::Admin)).header("accept", "text/event-stream");
+        Tail::of(house, path, &key(Role::Admin), last).await
+    }
+
+    async fn of(house: &House, path: &str, key: &str, last: Option<i64>) -> Result<Tail> {
+        let mut request = house.request("GET", path, key).header("accept", "text/event-stream");
         if let Some(last) = last {
             request = request.header("Last-Event-ID", last.to_string());
         }
@@ -190,6 +194,34 @@ async fn one_stream_too_many_is_refused_and_a_closed_one_makes_room() -> Result<
         house.request("GET", &path, &key(Role::Admin)).send().await.is_ok_and(|response| response.status() == 200)
     })
     .await;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_streams_of_a_key_end_with_it_and_those_of_others_go_on() -> Result<()> {
+    let house = House::on(Backend::Sqlite).await?;
+    let (session, agent) = house.fleet().await?;
+    let path = format!("/v1/sessions/{session}/events");
+    let until = chrono::Utc::now() + chrono::Duration::seconds(13);
+    let new = |name: &str, until| json!({"name": name, "role": "viewer", "expires_at": until});
+    let revoked = house.post("/v1/keys", new("revoked", None)).await?.is(201);
+    let short = house.post("/v1/keys", new("short", Some(until))).await?.is(201);
+    let mut stays = Tail::open(&house, &path, None).await?;
+    let mut ends = Vec::new();
+    for made in [&revoked, &short] {
+        let mut tail = Tail::of(&house, &path, &text(&made["key"]), None).await?;
+        tail.until("session.activated").await?;
+        ends.push(tail);
+    }
+    // Elsewhere: nobody tells this process to forget it.
+    let twin = house.twin().await?;
+    let gone = format!("/v1/keys/{}", text(&revoked["id"]));
+    twin.as_role(Role::Admin, "DELETE", &gone, None).await?.is(200);
+    for mut tail in ends {
+        while tail.next().await?.is_some() {}
+    }
+    house.say(&agent, "still there?").await?;
+    stays.until("turn.queued").await?;
     Ok(())
 }
 

@@ -36,6 +36,23 @@ async fn a_call_is_approved_as_it_was_shown_or_not_at_all(house: House) -> Resul
     house.sound(&session).await
 }
 
+/// Its timer has not fired: nothing here would.
+async fn what_nobody_approved_in_time_is_not_approved_late(house: House) -> Result<()> {
+    let (session, agent) = house.fleet().await?;
+    let now = chrono::Utc::now();
+    let until = |at| Verdict::Ask { reason: "side effects".into(), expires_at: Some(at) };
+    let verdicts = [until(now - chrono::Duration::seconds(1)), until(now + chrono::Duration::hours(1))];
+    let (_, calls) = house.calls(&agent, &verdicts).await?;
+    let late = format!("/v1/tool-calls/{}", calls[0]);
+    let refused = house.post(&format!("{late}/approve"), json!({})).await?.refuses(409, "time for a decision is over");
+    assert_eq!(refused["code"], "approval_expired");
+    assert!(refused["expired_at"].is_string(), "{refused}");
+    assert_eq!(house.get(&late).await?.is(200)["status"], "awaiting_approval");
+    house.post(&format!("/v1/tool-calls/{}/approve", calls[1]), json!({})).await?.is(200);
+    house.post(&format!("{late}/deny"), json!({"reason": "too late"})).await?.is(200);
+    house.sound(&session).await
+}
+
 async fn an_unknown_outcome_is_resolved_once(house: House) -> Result<()> {
     let (_, agent) = house.fleet().await?;
     let (_, calls) = house.calls(&agent, &[Verdict::Approved]).await?;
@@ -61,4 +78,5 @@ async fn an_unknown_outcome_is_resolved_once(house: House) -> Result<()> {
 on_both! {
     a_call_is_approved_as_it_was_shown_or_not_at_all;
     an_unknown_outcome_is_resolved_once;
+    what_nobody_approved_in_time_is_not_approved_late;
 }

@@ -1,6 +1,5 @@
 //! Whether the database answers and has the schema.
 
-use instar_core::id::SessionId;
 use instar_runtime::config::Config;
 use instar_store::{Options, Store};
 use std::path::Path;
@@ -26,23 +25,14 @@ pub(super) async fn check(config: &Config, folder: &Path) -> Result<String, Stri
     }
 }
 
-/// Reads from every table that a start needs.
 async fn probe(options: Options) -> Result<(), String> {
     let store = Store::open(options).await.map_err(|error| error.to_string())?;
     schema(&store).await
 }
 
-/// Whether the schema is there: a service that starts without it would only fail later, over and over.
+/// Whether the schema is this version's: a service that starts with another would only fail later, over and over.
 pub(crate) async fn schema(store: &Store) -> Result<(), String> {
-    let nobody = SessionId::from(uuid::Uuid::nil());
-    let behind = |error: instar_store::StoreError| {
-        let cause = error.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("{cause}: bring the schema up to date with `instar migrate`")
-    };
-    store.states(nobody).await.map_err(behind)?;
-    store.runes(nobody, 0, 1).await.map_err(behind)?;
-    store.live_workers("none").await.map_err(behind)?;
-    Ok(())
+    store.fits().await.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -137,6 +137,7 @@ fn bound(caller: &Caller<'_>, wanted: Wanted, parent: &agent::Model, depth: u64)
         "loop": "reactive",
         "approval_mode": parent.config["approval_mode"],
         "tool_approvals": parent.config.get("tool_approvals"),
+        "policy": parent.config.get("policy"),
         "budget": role.map(|role| role.budget(wanted.budget.as_ref())),
         "depth": depth,
         // Any of the same pool, for itself. A certain one is its parent's.
