@@ -21,6 +21,7 @@ use instar_store::entity::{
 use instar_store::{Answer, Change, Commit, StoreError, Table};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use uuid::Uuid;
 
 /// How often a command looks again when the rows changed under it.
@@ -103,6 +104,9 @@ pub struct Act<'a> {
     own: Option<Dressing<'a>>,
     done: bool,
 }
+
+/// What moves, by whose it is.
+type Moved<'p> = HashMap<Entity, Vec<&'p Planned>>;
 
 /// A command as it came out of the rows.
 struct Plan {
@@ -359,14 +363,19 @@ impl<'a> Act<'a> {
         let Plan { planned, before, after: snapshot } = plan;
         let mut commit = Commit::new(self.session, self.actor.clone()).traced(self.traceparent.clone()).wide();
         let at = commit.at();
+        // A session may have thousands of them: none is looked for.
         let mut entities: Vec<Entity> = Vec::new();
+        let mut moved = Moved::new();
         for p in planned {
-            if !entities.contains(&p.entity) {
+            let of_entity = moved.entry(p.entity).or_default();
+            if of_entity.is_empty() {
                 entities.push(p.entity);
             }
+            of_entity.push(p);
         }
         for entity in &entities {
-            let moves: Vec<Move> = planned.iter().filter(|p| p.entity == *entity).map(|p| p.mv).collect();
+            let own = &moved[entity];
+            let moves: Vec<Move> = own.iter().map(|p| p.mv).collect();
             if is_of_mission(entity.kind) || moves.first().is_some_and(|mv| mv.from().is_none()) {
                 write(&mut commit, before, snapshot, *entity, &moves)?;
                 continue;
@@ -374,7 +383,7 @@ impl<'a> Act<'a> {
             let table = table(entity.kind).ok_or(ActError::Absent(*entity))?;
             let version = snapshot.version(*entity).ok_or(ActError::Absent(*entity))?;
             let mut change = Change::entity(table, *entity).version(version);
-            for p in planned.iter().filter(|p| p.entity == *entity) {
+            for p in own {
                 let cause = self.cause(snapshot, planned, p);
                 change = tell::dress(change.moving(p.mv), p, cause, self.reason, at);
                 change = snapshot.plans.dress(change, p, self.reason, at);
@@ -391,9 +400,9 @@ impl<'a> Act<'a> {
             let change = Change::new(&plan::TABLE, row.id).version(row.version);
             commit.change(change.set(plan::Column::Iteration, row.iteration));
         }
-        write_along(&mut commit, before, snapshot, &entities)?;
+        write_along(&mut commit, before, snapshot, &entities, &moved)?;
         self.write_versions(&mut commit, plan);
-        set_clocks(&mut commit, before, snapshot, &entities);
+        set_clocks(&mut commit, before, snapshot, &moved);
         let over = |p: &&Planned| p.mv.machine() == "plan" && p.mv.table().phase(p.mv.to()) == Some(Phase::Terminal);
         for ended in planned.iter().filter(over) {
             let timer = flow::timer(self.session.uuid(), flow::DISMISS_TIMER, ended.entity.to_string(), at, at);
@@ -405,8 +414,8 @@ impl<'a> Act<'a> {
         if let Some(state) = self.while_session {
             commit.change(Change::entity(&session::TABLE, self.session).expecting("session", state));
         }
-        self.settle_open_calls(&mut commit, snapshot, planned, &entities);
-        self.settle_budgets(&mut commit, snapshot, planned, &entities);
+        self.settle_open_calls(&mut commit, snapshot, planned, &moved);
+        self.settle_budgets(&mut commit, snapshot, planned, &moved);
         self.tell(&mut commit, plan)?;
         for also in &self.also {
             also(&mut commit, snapshot)?;
@@ -484,7 +493,7 @@ impl<'a> Act<'a> {
     }
 
     /// A turn that ends here gives back what it had set aside, and its agent has used what it had used.
-    fn settle_budgets(&self, commit: &mut Commit, snapshot: &Snapshot, planned: &[Planned], moved: &[Entity]) {
+    fn settle_budgets(&self, commit: &mut Commit, snapshot: &Snapshot, planned: &[Planned], moved: &Moved<'_>) {
         let ends = |p: &&Planned| {
             let (mv, terminal) = (&p.mv, Some(Phase::Terminal));
             mv.machine() == "turn" && mv.changes_state() && mv.table().phase(mv.to()) == terminal
@@ -492,7 +501,7 @@ impl<'a> Act<'a> {
         for turn in planned.iter().filter(ends).filter_map(|p| snapshot.turn(p.entity.id)) {
             flow::settle(commit, turn, flow::unheard(turn));
             let agent = snapshot.agents.get(&turn.agent_id).filter(|_| turn.status != "queued");
-            let Some(agent) = agent.filter(|agent| moved.contains(&Entity::new(Kind::Agent, agent.id))) else {
+            let Some(agent) = agent.filter(|agent| moved.contains_key(&Entity::new(Kind::Agent, agent.id))) else {
                 continue;
             };
             let change = Change::entity(&agent::TABLE, AgentId::from(agent.id));
@@ -501,8 +510,8 @@ impl<'a> Act<'a> {
     }
 
     /// A turn that goes on while some of its calls end counts them down.
-    fn settle_open_calls(&self, commit: &mut Commit, snapshot: &Snapshot, planned: &[Planned], moved: &[Entity]) {
-        let mut ended: Vec<(uuid::Uuid, i64)> = Vec::new();
+    fn settle_open_calls(&self, commit: &mut Commit, snapshot: &Snapshot, planned: &[Planned], moved: &Moved<'_>) {
+        let mut ended: BTreeMap<Uuid, i64> = BTreeMap::new();
         let ends = |p: &&Planned| {
             p.mv.machine() == "tool_call"
                 && p.mv.changes_state()
@@ -511,13 +520,10 @@ impl<'a> Act<'a> {
         };
         for p in planned.iter().filter(ends) {
             let Some(turn) = snapshot.call(p.entity.id).and_then(|c| c.turn_id) else { continue };
-            match ended.iter_mut().find(|(id, _)| *id == turn) {
-                Some((_, n)) => *n += 1,
-                None => ended.push((turn, 1)),
-            }
+            *ended.entry(turn).or_default() += 1;
         }
         for (id, n) in ended {
-            if !moved.contains(&Entity::new(Kind::Turn, id)) {
+            if !moved.contains_key(&Entity::new(Kind::Turn, id)) {
                 commit.change(Change::new(&turn::TABLE, id).adding(-n));
             }
         }
@@ -605,9 +611,15 @@ fn write(
 
 /// Rows that did not move and are written along: a mission with every command on what belongs to it, so that two of
 /// them that saw the same rows cannot both land; others where the command changed them.
-fn write_along(commit: &mut Commit, before: &Missions, after: &Snapshot, moved: &[Entity]) -> Result<(), ActError> {
-    let of: Vec<uuid::Uuid> =
-        moved.iter().filter_map(|entity| after.missions.mission_of(*entity)).map(|mission| mission.id).collect();
+fn write_along(
+    commit: &mut Commit,
+    before: &Missions,
+    after: &Snapshot,
+    entities: &[Entity],
+    moved: &Moved<'_>,
+) -> Result<(), ActError> {
+    let of: HashSet<Uuid> =
+        entities.iter().filter_map(|entity| after.missions.mission_of(*entity)).map(|mission| mission.id).collect();
     let rows = &after.missions;
     let mut along: Vec<Entity> = Vec::new();
     along.extend(rows.missions.values().filter_map(|row| {
@@ -620,7 +632,7 @@ fn write_along(commit: &mut Commit, before: &Missions, after: &Snapshot, moved: 
     along.extend(steps.map(|row| Entity::new(Kind::ToolStep, row.id)));
     let assets = rows.assets.values().filter(|row| before.assets.get(&row.id).is_some_and(|was| was != *row));
     along.extend(assets.map(|row| Entity::new(Kind::Asset, row.id)));
-    along.retain(|entity| !moved.contains(entity));
+    along.retain(|entity| !moved.contains_key(entity));
     for entity in along {
         write(commit, before, after, entity, &[])?;
         if let Some(mission) = rows.missions.get(&entity.id) {
@@ -631,10 +643,10 @@ fn write_along(commit: &mut Commit, before: &Missions, after: &Snapshot, moved: 
 }
 
 /// What has to be looked at later: calls that wait for a person, steps that wait for their next attempt.
-fn set_clocks(commit: &mut Commit, before: &Missions, after: &Snapshot, moved: &[Entity]) {
+fn set_clocks(commit: &mut Commit, before: &Missions, after: &Snapshot, moved: &Moved<'_>) {
     let at = commit.at();
     let born = after.calls.iter().filter(|call| {
-        call.step_id.is_some() && call.version == 0 && moved.contains(&Entity::new(Kind::ToolCall, call.id))
+        call.step_id.is_some() && call.version == 0 && moved.contains_key(&Entity::new(Kind::ToolCall, call.id))
     });
     for call in born.filter(|call| call.status == "awaiting_approval") {
         if let Some(due) = call.expires_at {

@@ -10,7 +10,8 @@ use tokio::task::JoinHandle;
 pub enum LeaseState {
     /// Work may be claimed and written until then, if nothing newer is said.
     Held { trusted_until: Instant },
-    /// Ran out: whatever this process owned may have a new owner.
+    /// It has run out, or was not renewed for so long that it may have: whatever this process owned may have a new
+    /// owner.
     Lost,
 }
 
@@ -38,7 +39,7 @@ impl Keeper {
     ) -> Result<Keeper, StoreError> {
         let lease = store.register_worker(id, service, ttl, info).await?;
         let (tell, state) = watch::channel(LeaseState::Held { trusted_until: lease.trusted_until });
-        let task = tokio::spawn(renew(store.clone(), id, ttl, tell));
+        let task = tokio::spawn(renew(store.clone(), id, ttl, lease.trusted_until, tell));
         Ok(Keeper { id, store, state, task })
     }
 
@@ -67,24 +68,54 @@ impl Drop for Keeper {
     }
 }
 
-async fn renew(store: Store, id: WorkerId, ttl: Duration, tell: watch::Sender<LeaseState>) {
+async fn renew(store: Store, id: WorkerId, ttl: Duration, until: Instant, tell: watch::Sender<LeaseState>) {
     let mut pause = ttl / 3;
+    // Until when it may be relied on; none once that was taken back.
+    let mut trusted = Some(until);
     loop {
-        tokio::time::sleep(pause).await;
+        let wait = pause;
+        let attempt = async {
+            tokio::time::sleep(wait).await;
+            store.renew_lease(id, ttl).await
+        };
+        tokio::pin!(attempt);
+        let renewed = loop {
+            tokio::select! {
+                biased;
+                renewed = &mut attempt => break renewed,
+                // Whoever cannot ask does not know either: the database may be out of this process's reach alone.
+                () = over(trusted) => {
+                    tracing::warn!(worker = %id, "the lease was not renewed in time; it is not relied on any more");
+                    trusted = None;
+                    tell.send_replace(LeaseState::Lost);
+                }
+            }
+        };
         pause = ttl / 3;
-        match store.renew_lease(id, ttl).await {
-            Ok(Some(lease)) => drop(tell.send_replace(LeaseState::Held { trusted_until: lease.trusted_until })),
+        match renewed {
+            // An answer that was too long on its way says nothing about now.
+            Ok(Some(lease)) if lease.trusted_until <= Instant::now() => pause = Duration::ZERO,
+            Ok(Some(lease)) => {
+                trusted = Some(lease.trusted_until);
+                tell.send_replace(LeaseState::Held { trusted_until: lease.trusted_until });
+            }
             Ok(None) => {
                 tracing::warn!(worker = %id, "the lease has run out");
                 tell.send_replace(LeaseState::Lost);
                 return;
             }
-            // The lease may still be good: whoever relies on it looks at `trusted_until`.
             Err(error) => {
                 tracing::warn!(worker = %id, %error, "the lease was not renewed");
                 // What is left of it is short.
                 pause = ttl / 10;
             }
         }
+    }
+}
+
+async fn over(trusted: Option<Instant>) {
+    match trusted {
+        Some(until) => tokio::time::sleep_until(until.into()).await,
+        None => std::future::pending().await,
     }
 }

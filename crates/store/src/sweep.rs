@@ -102,12 +102,12 @@ impl Store {
         rows.iter().map(|row| Ok(turn::Model::from_query_result(row, "")?)).collect()
     }
 
-    /// Calls whose runner is gone.
-    pub async fn orphaned_calls(&self, limit: u64) -> Result<Vec<tool_call::Model>, StoreError> {
+    /// Calls whose runner is gone, after `from` in the order of ids: one that cannot be settled must not hide the rest.
+    pub async fn orphaned_calls(&self, from: uuid::Uuid, limit: u64) -> Result<Vec<tool_call::Model>, StoreError> {
         let sql = "SELECT c.* FROM tool_calls c LEFT JOIN workers w ON w.id = c.owner AND w.lease_until > $1 \
                    WHERE c.ended_at IS NULL AND c.status = 'executing' AND c.owner IS NOT NULL AND w.id IS NULL \
-                   ORDER BY c.id LIMIT $2";
-        let rows = self.sweep(sql, vec![self.now().await?.into(), (limit as i64).into()]).await?;
+                   AND c.id > $3 ORDER BY c.id LIMIT $2";
+        let rows = self.sweep(sql, vec![self.now().await?.into(), (limit as i64).into(), from.into()]).await?;
         rows.iter().map(|row| Ok(tool_call::Model::from_query_result(row, "")?)).collect()
     }
 

@@ -2,8 +2,8 @@
 
 use crate::brake::brake;
 use crate::held::{Held, event_of};
-use crate::patience::{Failure, Verdict};
-use crate::stream::{Said, usage};
+use crate::patience::{Failure, Rested, Verdict, rest};
+use crate::stream::{Said, told, usage};
 use crate::summarise::{Summarised, is_tried, summarise};
 use crate::turn::{Ending, end, look};
 use crate::worker::Worker;
@@ -20,6 +20,7 @@ use instar_runtime::{BUDGET_EXHAUSTED, INLINE_BYTES_MAX, Insisted, Ready, Starta
 use instar_store::Answer;
 use instar_store::entity::budget;
 use instar_tools::Native;
+use tokio::time::Instant;
 
 pub(crate) enum Next {
     /// Call the provider once more.
@@ -348,8 +349,7 @@ async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Sp
             Verdict::Now(wait) => {
                 held.retries += 1;
                 metrics::counter!(metric::RETRIES, "class" => error.class.as_str()).increment(1);
-                tokio::time::sleep(wait.to_std().unwrap_or_default()).await;
-                return Ok(Next::Again);
+                return sit_out(worker, held, wait, partial).await;
             }
             Verdict::Later(wait) => return park(worker, held, now + wait, &error, partial).await,
             Verdict::Never => {}
@@ -365,6 +365,33 @@ async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Sp
     let (kind, why) = (error.class.as_str(), error.message.clone());
     end(worker, held, Ending::Failed { event: "stream_error", kind, why, partial, fatal }).await?;
     Ok(Next::Over)
+}
+
+/// A short wait before the same call is made again; what ends a call ends it too.
+async fn sit_out(worker: &Worker, held: &mut Held, wait: Duration, partial: Spoken) -> Result<Next> {
+    let until = Instant::now() + wait.to_std().unwrap_or_default();
+    loop {
+        match rest(until, &worker.lost, &worker.draining, told(held)).await {
+            Rested::Over => return Ok(Next::Again),
+            Rested::Lost => return Ok(Next::Over),
+            Rested::Drained => {
+                hand_back(worker, held, &partial).await?;
+                return Ok(Next::Over);
+            }
+            Rested::Told => match worker.hub.store().turn(held.turn_id()).await {
+                Ok(Some(row)) if row.epoch == held.turn.epoch && row.status == held.turn.status => {
+                    held.turn.control = row.control;
+                }
+                // Ended or taken over: whoever writes next finds out.
+                Ok(_) => return Ok(Next::Again),
+                Err(error) => tracing::debug!(%error, "the row could not be looked at"),
+            },
+        }
+        if let Some(event) = event_of(&held.turn) {
+            end(worker, held, Ending::Interrupted { event, partial }).await?;
+            return Ok(Next::Over);
+        }
+    }
 }
 
 async fn park(

@@ -5,6 +5,8 @@
 //! must be able to sit out an outage without a process that holds anything.
 
 use chrono::Duration;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 /// How often an answer that broke off is asked for again at once.
 const BROKEN_MAX: u32 = 2;
@@ -50,9 +52,48 @@ impl Failure {
     }
 }
 
+/// What ended a wait that is sat out.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Rested {
+    Over,
+    /// The lease is gone.
+    Lost,
+    /// The process ends.
+    Drained,
+    /// Somebody said that the turn's row has news.
+    Told,
+}
+
+pub(crate) async fn rest(
+    until: Instant,
+    lost: &CancellationToken,
+    draining: &CancellationToken,
+    told: impl Future<Output = ()>,
+) -> Rested {
+    tokio::select! {
+        biased;
+        () = lost.cancelled() => Rested::Lost,
+        () = draining.cancelled() => Rested::Drained,
+        () = told => Rested::Told,
+        () = sleep_until(until) => Rested::Over,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::future::{pending, ready};
+
+    #[tokio::test]
+    async fn a_wait_ends_early_when_the_process_ends_the_lease_is_lost_or_the_turn_has_news() {
+        let (no, yes) = (CancellationToken::new(), CancellationToken::new());
+        yes.cancel();
+        let never = Instant::now() + std::time::Duration::from_secs(3_600);
+        assert_eq!(rest(never, &yes, &yes, pending()).await, Rested::Lost);
+        assert_eq!(rest(never, &no, &yes, pending()).await, Rested::Drained);
+        assert_eq!(rest(never, &no, &no, ready(())).await, Rested::Told);
+        assert_eq!(rest(Instant::now(), &no, &no, pending()).await, Rested::Over);
+    }
 
     fn failure(waits: i64) -> Failure {
         Failure { broken: false, retries: 0, waits, told: None }

@@ -59,6 +59,9 @@ struct Keeping {
     /// Bytes of the text that are kept.
     kept: usize,
     due: Instant,
+    /// When the turn's row last said that the provider is at work, and whether more has come since.
+    shown: Instant,
+    heard: bool,
 }
 
 struct Listening<'a> {
@@ -76,7 +79,8 @@ struct Listening<'a> {
 
 pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
     let (every, deadline) = (Duration::from_millis(worker.config.checkpoint_ms.max(10)), deadline(held));
-    let keeping = Keeping { task: None, kept: 0, due: Instant::now() + every };
+    let now = Instant::now();
+    let keeping = Keeping { task: None, kept: 0, due: now + every, shown: now, heard: false };
     let heard = Accumulator::default();
     let mut listening = Listening { worker, held, heard, keeping, reached: false, asked: None, begun: false };
     let said = tokio::select! {
@@ -287,6 +291,7 @@ impl Listening<'_> {
     fn take(&mut self, first: Event, stream: &mut Fuse<EventStream>) -> Result<bool, ModelError> {
         let (mut text, mut boundary, mut next) = (String::new(), false, Some(Ok(first)));
         let mut outcome = Ok(());
+        self.keeping.heard = true;
         while let Some(event) = next {
             match event {
                 Ok(event) => {
@@ -358,9 +363,12 @@ impl Listening<'_> {
         self.keeping.due = Instant::now() + every;
         let busy = self.keeping.task.as_ref().is_some_and(|task| !task.is_finished());
         let text = self.heard.text();
-        if busy || text.len() <= self.keeping.kept || self.held.unwritten.is_some() {
+        // A model that thinks, or writes the arguments of a call, says no text. It is not stuck for that.
+        let shows = self.keeping.heard && self.keeping.shown.elapsed() >= self.worker.shows_every;
+        if busy || (text.len() <= self.keeping.kept && !shows) || self.held.unwritten.is_some() {
             return;
         }
+        (self.keeping.shown, self.keeping.heard) = (Instant::now(), false);
         self.reap();
         let text = self.heard.text();
         let piece = &text[self.keeping.kept..];

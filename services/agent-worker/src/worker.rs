@@ -19,6 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 /// A delivery that nobody decides on for this long goes to another worker.
 const ACK_WAIT: Duration = Duration::from_secs(10);
+/// See [`Worker::shows_every`].
+const SHOWS_EVERY_MAX: Duration = Duration::from_secs(60);
 /// How long a worker looks for what its own queue still holds when it drains.
 const LEFTOVER_WAIT: Duration = Duration::from_millis(30);
 
@@ -33,6 +35,8 @@ pub(crate) struct Worker {
     pub(crate) config: WorkerConfig,
     /// How long an autonomous agent rests between two turns.
     pub(crate) nudge_pause: chrono::Duration,
+    /// How often the row of a turn shows that its provider is at work, well before a watchdog takes it for stuck.
+    pub(crate) shows_every: Duration,
     pub(crate) agents: AgentsConfig,
     pub(crate) flights: Flights,
     pub(crate) warm: Arc<Warm>,
@@ -95,6 +99,7 @@ async fn register(
         tools: tools.clone(),
         config: context.config.worker.clone(),
         nudge_pause: chrono::Duration::milliseconds(context.config.scheduler.nudge_pause_ms as i64),
+        shows_every: Duration::from_millis(context.config.scheduler.watchdog_ms / 5).min(SHOWS_EVERY_MAX),
         agents: context.config.agents.clone(),
         flights,
         warm,

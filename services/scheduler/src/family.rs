@@ -1,5 +1,6 @@
 //! Agents around one whose turn has ended, where nobody heard of that end.
 
+use crate::repeat::Why;
 use crate::{BATCH, Desk};
 use anyhow::Result;
 use chrono::Duration;
@@ -21,7 +22,7 @@ pub(crate) async fn look(desk: Desk) -> Result<()> {
         }
     }
     for call in store.due_waits(before, BATCH).await? {
-        if desk.repeats.due(call.id, call.version) {
+        if desk.repeats.due(Why::Idle, call.id, call.version) {
             desk.hub.wake_call_row(&call, true);
         }
     }

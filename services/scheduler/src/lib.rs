@@ -23,7 +23,9 @@ mod timer;
 use instar_core::machine::By;
 use instar_core::rune::Actor;
 use instar_runtime::config::Config;
-use instar_runtime::{Context, Hub};
+use instar_runtime::{ActError, Context, Hub};
+use instar_store::StoreError;
+use std::fmt::Display;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +36,27 @@ pub(crate) const BATCH: u64 = 500;
 /// Where the page after this one begins; `None` after the last.
 pub(crate) fn next<T, A>(page: &[T], after: impl FnOnce(&T) -> A) -> Option<A> {
     page.last().filter(|_| page.len() as u64 >= BATCH).map(after)
+}
+
+/// Whether a look goes on after one of the many that it takes up. One that cannot be helped must not keep the others
+/// from it; where the database does not answer, nobody can be helped.
+pub(crate) fn go_on(what: impl Display, done: anyhow::Result<()>) -> anyhow::Result<()> {
+    match done {
+        Err(error) if !is_outage(&error) => {
+            tracing::error!(%what, %error, "it cannot be helped now; it is tried again");
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+fn is_outage(error: &anyhow::Error) -> bool {
+    let store = match error.downcast_ref::<ActError>() {
+        Some(ActError::Store(error)) => Some(error),
+        Some(_) => None,
+        None => error.downcast_ref::<StoreError>(),
+    };
+    store.is_some_and(StoreError::retryable)
 }
 
 /// What every look is given.

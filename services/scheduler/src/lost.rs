@@ -1,6 +1,7 @@
 //! What a dead process had: its turns go to another worker, its calls run again or end as unknown.
 
-use crate::{BATCH, Desk, next, span, sweep};
+use crate::repeat::Why;
+use crate::{BATCH, Desk, go_on, next, span, sweep};
 use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::{AgentId, CallId, SessionId, TurnId};
@@ -9,6 +10,7 @@ use instar_runtime::{Act, ActError, Done, Ready, flow};
 use instar_store::entity::tool_call;
 use instar_store::{After, Answer};
 use tracing::Instrument;
+use uuid::Uuid;
 
 /// A turn that streams and wrote nothing for this long may have been forgotten by its owner.
 const QUIET: i64 = 15;
@@ -19,7 +21,7 @@ pub(crate) async fn turns(desk: Desk) -> Result<()> {
     let mut page = Some(After::default());
     while let Some(after) = page {
         let lost = store.ownerless_turns(after, BATCH).await?;
-        for due in lost.iter().filter(|due| desk.repeats.due(due.turn.id, due.turn.epoch)) {
+        for due in lost.iter().filter(|due| desk.repeats.due(Why::OwnerLost, due.turn.id, due.turn.epoch)) {
             desk.tell_turn("take_over", "owner_lost", &due.turn, None);
         }
         page = next(&lost, |due| After::turn(&due.turn));
@@ -28,7 +30,7 @@ pub(crate) async fn turns(desk: Desk) -> Result<()> {
     let mut page = Some(After::default());
     while let Some(after) = page {
         let quiet = store.quiet_turns(before, after, BATCH).await?;
-        for due in quiet.iter().filter(|due| desk.repeats.due(due.turn.id, due.turn.epoch)) {
+        for due in quiet.iter().filter(|due| desk.repeats.due(Why::Quiet, due.turn.id, due.turn.epoch)) {
             desk.tell_turn("take_over", "quiet", &due.turn, due.owner);
         }
         page = next(&quiet, |due| After::turn(&due.turn));
@@ -56,9 +58,14 @@ async fn give_up(desk: &Desk, call: &tool_call::Model) -> Result<()> {
 }
 
 pub(crate) async fn calls(desk: Desk) -> Result<()> {
-    for call in desk.hub.store().orphaned_calls(BATCH).await? {
-        let span = span::left(&call);
-        settle(&desk, &call).instrument(span).await?;
+    let mut page = Some(Uuid::nil());
+    while let Some(from) = page {
+        let lost = desk.hub.store().orphaned_calls(from, BATCH).await?;
+        for call in &lost {
+            let settled = settle(&desk, call).instrument(span::left(call)).await;
+            go_on(CallId::from(call.id), settled)?;
+        }
+        page = next(&lost, |call| call.id);
     }
     Ok(())
 }
@@ -77,14 +84,7 @@ async fn settle(desk: &Desk, call: &tool_call::Model) -> Result<()> {
         give_up(desk, call).await?;
         return Ok(());
     }
-    let (commit, again) = match flow::lost(call, desk.actor.clone()) {
-        Ok(lost) => lost,
-        // One that cannot be settled must not keep the others from it.
-        Err(error) => {
-            tracing::error!(call = %CallId::from(call.id), %error, "what became of the call cannot be written");
-            return Ok(());
-        }
-    };
+    let (commit, again) = flow::lost(call, desk.actor.clone())?;
     let Answer::Moved(landed) = desk.hub.commit(commit).await? else { return Ok(()) };
     metrics::counter!("instar.lease.expirations").increment(1);
     if again {

@@ -1,6 +1,6 @@
 //! Missions that could go on by themselves and do not, and gates that nobody has opened in time.
 
-use crate::{BATCH, Desk};
+use crate::{BATCH, Desk, go_on};
 use anyhow::Result;
 use chrono::Duration;
 use uuid::Uuid;
@@ -30,7 +30,7 @@ pub(crate) async fn advance(desk: Desk) -> Result<()> {
 pub(crate) async fn remind(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     for mission in store.overdue_gates(store.now().await?, BATCH).await? {
-        desk.hub.remind(mission, desk.actor.clone()).await?;
+        go_on(mission, desk.hub.remind(mission, desk.actor.clone()).await.map_err(Into::into))?;
     }
     Ok(())
 }

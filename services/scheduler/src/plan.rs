@@ -1,5 +1,6 @@
 //! Plans that could go on and do not, because a hint was lost or whoever worked on them is gone.
 
+use crate::repeat::Why;
 use crate::{BATCH, Desk};
 use anyhow::Result;
 use chrono::Duration;
@@ -30,7 +31,8 @@ pub(crate) async fn sweep(desk: Desk) -> Result<()> {
         from = due.last().map_or(from, |plan| plan.id);
         // What waits for an agent or a person is not looked at again and again.
         let waits = |status: &str| ["goal_received", "blocked"].contains(&status);
-        let due = due.into_iter().filter(|plan| !waits(&plan.status) || desk.repeats.due(plan.id, plan.version));
+        let due =
+            due.into_iter().filter(|plan| !waits(&plan.status) || desk.repeats.due(Why::Idle, plan.id, plan.version));
         let looks = futures::stream::iter(due).map(|plan| {
             let desk = &desk;
             async move {

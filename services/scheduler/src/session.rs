@@ -1,6 +1,6 @@
 //! Sessions that fail too often or close, and the chain over their logs.
 
-use crate::{BATCH, Desk};
+use crate::{BATCH, Desk, go_on};
 use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::{CallId, SessionId};
@@ -21,14 +21,19 @@ pub(crate) async fn suspend(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     let since = store.now().await? - window;
     for (id, errors) in store.failing_sessions(since, settings.error_threshold.into(), BATCH).await? {
-        let act = Act::new(id, id, &session_machine::TABLE, "error_threshold", desk.actor.clone());
-        let errors = json!({"drive_errors": errors, "window_ms": window.num_milliseconds()});
-        let told = json!({"reason": "error_threshold", "budget_info": errors});
-        match act.reason("error_threshold").telling("session.suspended", told).carry_out(&desk.hub).await {
-            Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
-            Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Contended) => {}
-            Err(error) => return Err(error.into()),
-        }
+        go_on(id, suspend_one(&desk, id, errors, window).await)?;
+    }
+    Ok(())
+}
+
+async fn suspend_one(desk: &Desk, id: SessionId, errors: u64, window: Duration) -> Result<()> {
+    let act = Act::new(id, id, &session_machine::TABLE, "error_threshold", desk.actor.clone());
+    let errors = json!({"drive_errors": errors, "window_ms": window.num_milliseconds()});
+    let told = json!({"reason": "error_threshold", "budget_info": errors});
+    match act.reason("error_threshold").telling("session.suspended", told).carry_out(&desk.hub).await {
+        Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
+        Ok(Done::Ignored) | Err(ActError::Refused(_) | ActError::Contended) => {}
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }
@@ -42,26 +47,32 @@ pub(crate) async fn close(desk: Desk) -> Result<()> {
     let now = store.now().await?;
     let grace = Duration::milliseconds(i64::try_from(desk.config.scheduler.close_grace_ms)?);
     for (id, since) in store.sessions_in("closing", BATCH).await? {
-        let Some(snapshot) = Snapshot::load(store, id, id.into()).await? else { continue };
-        let ended = |a: &instar_store::entity::agent::Model| ["terminated", "failed"].contains(&a.lifecycle.as_str());
-        let empty = snapshot.turns.is_empty() && snapshot.calls.is_empty() && snapshot.agents.values().all(ended);
-        let (event, forced) = match () {
-            () if empty => ("cleanup_complete", false),
-            () if now - since > grace => ("cleanup_timeout", true),
-            () => continue,
-        };
-        // Commits of their own, before: what follows from a result in its hop and mission must not come after the
-        // last rune of the log. Should this process die in between, the next look finds nothing open.
-        if forced && !end_calls(&desk, &snapshot).await? {
-            continue;
-        }
-        let told = json!({"final_stats": store.statistics(id).await?, "forced": forced});
-        let act = Act::new(id, id, &session_machine::TABLE, event, desk.actor.clone()).telling("session.closed", told);
-        match act.carry_out(&desk.hub).await {
-            Ok(_) => seal_one(&desk, id).await?,
-            Err(ActError::Refused(_) | ActError::Contended) => {}
-            Err(error) => return Err(error.into()),
-        }
+        go_on(id, close_one(&desk, id, now - since > grace).await)?;
+    }
+    Ok(())
+}
+
+async fn close_one(desk: &Desk, id: SessionId, late: bool) -> Result<()> {
+    let store = desk.hub.store();
+    let Some(snapshot) = Snapshot::load(store, id, id.into()).await? else { return Ok(()) };
+    let ended = |a: &instar_store::entity::agent::Model| ["terminated", "failed"].contains(&a.lifecycle.as_str());
+    let empty = snapshot.turns.is_empty() && snapshot.calls.is_empty() && snapshot.agents.values().all(ended);
+    let (event, forced) = match () {
+        () if empty => ("cleanup_complete", false),
+        () if late => ("cleanup_timeout", true),
+        () => return Ok(()),
+    };
+    // Commits of their own, before: what follows from a result in its hop and mission must not come after the
+    // last rune of the log. Should this process die in between, the next look finds nothing open.
+    if forced && !end_calls(desk, &snapshot).await? {
+        return Ok(());
+    }
+    let told = json!({"final_stats": store.statistics(id).await?, "forced": forced});
+    let act = Act::new(id, id, &session_machine::TABLE, event, desk.actor.clone()).telling("session.closed", told);
+    match act.carry_out(&desk.hub).await {
+        Ok(_) => seal_one(desk, id).await?,
+        Err(ActError::Refused(_) | ActError::Contended) => {}
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }
@@ -84,7 +95,7 @@ async fn end_calls(desk: &Desk, snapshot: &Snapshot) -> Result<bool> {
 
 pub(crate) async fn seal(desk: Desk) -> Result<()> {
     for session in desk.hub.store().unsealed_sessions(SEALED).await? {
-        seal_one(&desk, session).await?;
+        go_on(session, seal_one(&desk, session).await)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! Steps that could go on and do not, attempts that are due, and assets whose time is over.
 
-use crate::{BATCH, Desk};
+use crate::repeat::Why;
+use crate::{BATCH, Desk, go_on};
 use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::{AssetId, HopId, SessionId, StepId};
@@ -15,12 +16,17 @@ pub(crate) async fn look(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     let before = store.now().await? - Duration::seconds(UNHEARD);
     for step in store.idle_steps(before, BATCH).await? {
-        if step.status == "READY_TO_EXECUTE" && lost_its_input(&desk, &step).await? {
-            continue;
-        }
-        if desk.repeats.due(step.id, step.version) {
-            desk.hub.wake_step(SessionId::from(step.session_id), StepId::from(step.id), step.traceparent.as_deref());
-        }
+        go_on(StepId::from(step.id), look_at(&desk, &step).await)?;
+    }
+    Ok(())
+}
+
+async fn look_at(desk: &Desk, step: &tool_step::Model) -> Result<()> {
+    if step.status == "READY_TO_EXECUTE" && lost_its_input(desk, step).await? {
+        return Ok(());
+    }
+    if desk.repeats.due(Why::Idle, step.id, step.version) {
+        desk.hub.wake_step(SessionId::from(step.session_id), StepId::from(step.id), step.traceparent.as_deref());
     }
     Ok(())
 }
@@ -67,7 +73,7 @@ pub(crate) async fn expire(desk: Desk) -> Result<()> {
         let (session, id) = (SessionId::from(row.session_id), AssetId::from(row.id));
         let why = format!("{} has expired: refresh it and provide or make it again", row.name);
         let act = Act::new(session, id, &asset_machine::TABLE, "ttl_exceeded", desk.actor.clone()).reason(&why);
-        settle(&desk, asset::lose(act, id)).await?;
+        go_on(id, settle(&desk, asset::lose(act, id)).await)?;
     }
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! What could go on and does not: a hint was lost, a queue was wiped, a worker hangs.
 
-use crate::{BATCH, Desk, next};
+use crate::repeat::Why;
+use crate::{BATCH, Desk, go_on, next};
 use anyhow::Result;
 use chrono::Duration;
-use instar_core::id::{SessionId, TurnId};
+use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_core::machine::turn as turn_machine;
 use instar_runtime::telemetry::name::metric;
 use instar_runtime::{Act, ActError, Done, Ready, flow};
@@ -27,7 +28,7 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
     let mut page = Some(After::default());
     while let Some(after) = page {
         let idle = store.idle_turns(before, after, BATCH).await?;
-        for due in idle.iter().filter(|due| desk.repeats.due(due.turn.id, due.turn.version)) {
+        for due in idle.iter().filter(|due| desk.repeats.due(Why::Idle, due.turn.id, due.turn.version)) {
             desk.tell_turn("sweep", "swept", &due.turn, None);
         }
         page = next(&idle, |due| After::turn(&due.turn));
@@ -35,7 +36,7 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
     let mut from = Uuid::nil();
     loop {
         let calls = store.idle_calls(before, from, BATCH).await?;
-        for call in calls.iter().filter(|call| desk.repeats.due(call.id, call.epoch)) {
+        for call in calls.iter().filter(|call| desk.repeats.due(Why::Idle, call.id, call.epoch)) {
             desk.tell_call("sweep", "swept", call);
         }
         match calls.last() {
@@ -44,29 +45,24 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
         }
     }
     for agent in store.waited_for_agents(before, BATCH).await? {
-        let Some(row) = store.agent(agent).await? else { continue };
-        let waiting = store.waiting(agent).await?;
-        if waiting.is_empty() {
-            continue;
-        }
-        let (commit, turn) = flow::take_waiting(&row, &waiting, desk.actor.clone(), None)?;
-        let answer = match desk.hub.commit(commit).await {
-            Ok(answer) => answer,
-            // One agent that cannot be helped must not keep the others from it.
-            Err(error) if !error.retryable() => {
-                tracing::error!(%agent, %error, "its messages cannot be given a turn");
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if let Answer::Moved(_) = answer {
-            let session = SessionId::from(row.session_id);
-            desk.hub.wake_turn(
-                Ready { session, agent, turn, epoch: row.epoch, reason: "queued", news: None },
-                row.owner,
-                None,
-            );
-        }
+        go_on(agent, take_waiting(&desk, agent).await)?;
+    }
+    Ok(())
+}
+
+/// Messages that no turn has taken up get one.
+async fn take_waiting(desk: &Desk, agent: AgentId) -> Result<()> {
+    let store = desk.hub.store();
+    let Some(row) = store.agent(agent).await? else { return Ok(()) };
+    let waiting = store.waiting(agent).await?;
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    let (commit, turn) = flow::take_waiting(&row, &waiting, desk.actor.clone(), None)?;
+    if let Answer::Moved(_) = desk.hub.commit(commit).await? {
+        let session = SessionId::from(row.session_id);
+        let ready = Ready { session, agent, turn, epoch: row.epoch, reason: "queued", news: None };
+        desk.hub.wake_turn(ready, row.owner, None);
     }
     Ok(())
 }
@@ -77,12 +73,7 @@ pub(crate) async fn overdue(desk: Desk) -> Result<()> {
     while let Some(after) = page {
         let late = store.overdue_turns(HANGS, after, BATCH).await?;
         for turn in &late {
-            if turn.status == "tool_executing" && !is_late(&desk, turn).await? {
-                continue;
-            }
-            let streams = turn.status == "streaming";
-            let (event, why) = if streams { ("watchdog_timeout", "stuck") } else { ("turn_deadline", "timeout") };
-            end(&desk, turn, event, why).await?;
+            go_on(TurnId::from(turn.id), end_late(&desk, turn).await)?;
         }
         page = next(&late, After::turn);
     }
@@ -92,11 +83,21 @@ pub(crate) async fn overdue(desk: Desk) -> Result<()> {
     while let Some(after) = page {
         let quiet = store.quiet_turns(before, after, BATCH).await?;
         for due in &quiet {
-            end(&desk, &due.turn, "watchdog_timeout", "stuck").await?;
+            go_on(TurnId::from(due.turn.id), end(&desk, &due.turn, "watchdog_timeout", "stuck").await)?;
         }
         page = next(&quiet, |due| After::turn(&due.turn));
     }
     Ok(())
+}
+
+/// One past its deadline.
+async fn end_late(desk: &Desk, turn: &turn::Model) -> Result<()> {
+    if turn.status == "tool_executing" && !is_late(desk, turn).await? {
+        return Ok(());
+    }
+    let streams = turn.status == "streaming";
+    let (event, why) = if streams { ("watchdog_timeout", "stuck") } else { ("turn_deadline", "timeout") };
+    end(desk, turn, event, why).await
 }
 
 /// Ends a turn that nobody else will end.

@@ -26,7 +26,7 @@ use instar_tests::fleet::tool_turn;
 use instar_tests::stage::Stage;
 use instar_tests::troupe::{Troupe, WITHIN};
 use instar_tests::{audit, on_both};
-use sea_orm::{ColumnTrait, EntityTrait, IntoActiveModel, QueryFilter, Set};
+use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel, QueryFilter, Set};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -315,6 +315,36 @@ async fn a_call_that_may_be_repeated_runs_again_under_the_same_key(stage: Stage)
     assert_eq!(payload["idempotency_key"], key);
     assert_eq!(of_call.iter().filter(|rune| rune.kind == "tool.started").count(), 2);
     troupe.audit(session).await
+}
+
+/// The database refuses whatever anybody writes to calls of `charge` that a runner has begun.
+async fn poison(store: &Store) -> Result<()> {
+    let statements: &[&str] = match store.is_postgres() {
+        true => &[
+            "CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'poisoned'; END $$",
+            "CREATE TRIGGER poisoned BEFORE UPDATE ON tool_calls FOR EACH ROW \
+             WHEN (OLD.owner IS NOT NULL AND OLD.name = 'charge') EXECUTE FUNCTION poison()",
+        ],
+        false => &["CREATE TRIGGER poisoned BEFORE UPDATE ON tool_calls WHEN OLD.owner IS NOT NULL AND \
+             OLD.name = 'charge' BEGIN SELECT RAISE(ABORT, 'poisoned'); END"],
+    };
+    for statement in statements {
+        store.db().execute_unprepared(statement).await?;
+    }
+    Ok(())
+}
+
+async fn a_call_that_cannot_be_settled_does_not_keep_the_others_from_it(stage: Stage) -> Result<()> {
+    let troupe = Troupe::start(&stage, tool_turn(), Config::default()).await?;
+    let store = troupe.context.hub.store();
+    poison(store).await?;
+    let (_, _, stuck) = abandoned(&troupe, "charge", "at_most_once").await?;
+    let (_, turn, call) = abandoned(&troupe, "put", "idempotent").await?;
+    ensure!(stuck < call, "it is looked at first");
+    let ended = troupe.ended(turn).await?;
+    assert_eq!((ended.status.as_str(), call_row(store, call).await?.attempts), ("completed", 2));
+    assert_eq!(call_row(store, stuck).await?.status, "executing");
+    Ok(())
 }
 
 async fn an_approval_that_nobody_gives_is_a_timeout_and_no_denial(stage: Stage) -> Result<()> {
@@ -810,6 +840,7 @@ on_both! {
     a_turn_that_costs_too_many_workers_ends_with_an_error;
     a_call_that_must_not_be_risked_twice_ends_as_unknown_and_a_person_says_what_it_was;
     a_call_that_may_be_repeated_runs_again_under_the_same_key;
+    a_call_that_cannot_be_settled_does_not_keep_the_others_from_it;
     an_approval_that_nobody_gives_is_a_timeout_and_no_denial;
     the_clock_of_an_approval_stands_still_while_its_session_is_paused;
     input_of_a_paused_session_waits_and_starts_when_it_is_resumed;

@@ -6,8 +6,10 @@ use instar_core::fold;
 use instar_core::id::{Entity, SessionId, WorkerId};
 use instar_core::invariant::{self, Scope};
 use instar_core::machine;
-use instar_runtime::{Act, ActError, Done, Hub, Keeper, Published};
+use instar_runtime::{Act, ActError, Done, Hub, Keeper, LeaseState, Published};
 use instar_store::entity::{tool_call, turn};
+use instar_store::{Options, Store};
+use instar_testkit::proxy::{Direction, Proxy};
 use instar_testkit::wait;
 use instar_tests::cast::{self, fresh, person};
 use instar_tests::on_both;
@@ -168,6 +170,29 @@ async fn a_keeper_renews_its_lease_and_says_when_it_is_lost(stage: Stage) -> Res
     let id = other.id();
     other.release().await?;
     assert!(!store.is_alive(id).await?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_cannot_be_renewed_is_lost_without_anybody_saying_so() -> Result<()> {
+    let stage = stage::postgres().await?;
+    let host = stage.url.split('@').next_back().and_then(|rest| rest.split('/').next()).context("host")?;
+    let proxy = Proxy::start(host).await?;
+    let store = Store::open(Options::new(proxy.instead_of(&stage.url))).await?;
+    let (id, ttl) = (fresh(), Duration::from_secs(3));
+    let keeper = Keeper::register(store, id, "agent-worker", ttl, json!({})).await?;
+    assert!(keeper.state().is_held());
+    // No reset, no error, and no database that could say that it has run out.
+    proxy.black_hole(Direction::Down);
+    wait::until(BOUND, || async { keeper.state() == LeaseState::Lost }).await;
+    // What arrives late enough is no renewal; it is not held again either.
+    stage.store.release_lease(id).await?;
+    proxy.cut();
+    proxy.heal();
+    let mut states = keeper.watch();
+    let ended = tokio::time::timeout(BOUND, async { while states.changed().await.is_ok() {} }).await;
+    ensure!(ended.is_ok(), "it gives up when the database says so");
+    assert_eq!(keeper.state(), LeaseState::Lost);
     Ok(())
 }
 

@@ -69,6 +69,48 @@ async fn a_commit_whose_answer_is_lost_is_read_back_and_not_made_twice() -> Resu
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_large_commit_is_read_back_with_its_numbers_whatever_came_on_top() -> Result<()> {
+    let stage = stage::postgres().await?;
+    let session = cast::session(&stage.store).await?;
+    let proxy = Proxy::start(&host(&stage.url)?).await?;
+    let mut options = Options::new(proxy.instead_of(&stage.url));
+    options.round_trip_max = Duration::from_secs(120);
+    let store = Store::open(options).await?;
+    let many = |runes: usize| -> Result<Commit> {
+        let mut commit = note(session, "one of many")?;
+        for _ in 1..runes {
+            let told = SystemError { error_type: "test".into(), message: "another".into(), context: json!(null) };
+            commit.rune(Draft::new(session, &told)?);
+        }
+        Ok(commit)
+    };
+    // The connection is up and knows the statement.
+    land(&store, many(1_000)?).await?;
+    let before = stage.store.session(session).await?.context("session")?.head_seq;
+    proxy.black_hole(Direction::Down);
+    let commit = many(1_000)?;
+    let command = commit.command_id();
+    let pending = tokio::spawn({
+        let store = store.clone();
+        async move { store.commit(commit).await }
+    });
+    wait::until(Duration::from_secs(30), || async {
+        stage.store.read_back(session, command).await.is_ok_and(|runes| !runes.is_empty())
+    })
+    .await;
+    for _ in 0..10 {
+        land(&stage.store, many(950)?).await?;
+    }
+    proxy.cut();
+    proxy.heal();
+
+    let Answer::Moved(landed) = pending.await?? else { panic!("it did land") };
+    let numbers = landed.runes.iter().map(|rune| rune.seq);
+    assert!(numbers.eq(before + 1..=before + 1_000), "{} after {before}", landed.runes[0].seq);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_commit_that_never_reached_the_server_is_made_after_the_reconnect() -> Result<()> {
     let stage = stage::postgres().await?;
     let session = cast::session(&stage.store).await?;

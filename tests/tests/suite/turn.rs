@@ -314,6 +314,27 @@ async fn an_interrupt_cuts_a_long_answer_and_keeps_what_was_said(stage: Stage) -
     troupe.audit(session).await
 }
 
+async fn a_turn_whose_provider_sends_no_text_shows_that_it_is_at_work(stage: Stage) -> Result<()> {
+    // Arguments of calls, piece by piece: nothing of that is kept before the answer is whole.
+    let calls = (0..50).map(|n| Reply::call("echo", json!({"text": format!("call {n}")})));
+    let whole = calls.reduce(Reply::and).context("calls")?.slow(Duration::ZERO, Duration::from_millis(100));
+    let mut config = Config::default();
+    config.scheduler.watchdog_ms = 10_000;
+    let troupe = Troupe::start(&stage, Script::replies([whole]), config).await?;
+    let (session, agent) = agent(&troupe, json!({"tools": ["echo"]})).await?;
+    let turn = troupe.send(agent, "think", Mode::Queue).await?.context("a turn")?;
+    instar_testkit::wait::until_ok(Duration::from_secs(30), || async {
+        let runes = audit::runes(troupe.context.hub.store(), session).await?;
+        let shown = runes.iter().filter(|rune| rune.kind == "turn.assistant_delta").count();
+        ensure!(shown >= 2, "shown {shown} times");
+        Ok(())
+    })
+    .await?;
+    let row = troupe.turn(turn).await?;
+    ensure!(row.status == "streaming" && row.iterations == 0, "the answer is not whole yet: {row:?}");
+    Ok(())
+}
+
 async fn a_steer_while_tools_run_ends_the_turn_after_them_and_starts_its_own(stage: Stage) -> Result<()> {
     let script = Script::function(|request| match request.user_text().contains("something else") {
         true => Reply::text("Something else."),
@@ -438,6 +459,7 @@ on_both! {
     what_policy_or_schema_refuse_never_runs_and_the_turn_goes_on_at_once;
     calls_with_side_effects_run_in_order_and_others_side_by_side;
     an_interrupt_cuts_a_long_answer_and_keeps_what_was_said;
+    a_turn_whose_provider_sends_no_text_shows_that_it_is_at_work;
     a_steer_while_tools_run_ends_the_turn_after_them_and_starts_its_own;
     a_steer_while_the_model_speaks_takes_effect_when_it_has_spoken;
     a_kill_outlives_an_interrupt_that_comes_after_it;

@@ -24,6 +24,7 @@ use instar_store::entity::{agent, session, tool_call, turn};
 use instar_store::{Store, StoreError};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::OnceLock;
 use uuid::Uuid;
 
 /// What a command knows that no row tells.
@@ -57,6 +58,9 @@ pub struct Snapshot {
     pub relations: Vec<(Reach, Entity, Entity)>,
     /// Rows that the command brings along and that are not there yet.
     pub unborn: HashSet<Entity>,
+    /// Where turns and calls were when the first of them was looked for.
+    turn_places: OnceLock<HashMap<Uuid, usize>>,
+    call_places: OnceLock<HashMap<Uuid, usize>>,
 }
 
 impl Snapshot {
@@ -75,6 +79,8 @@ impl Snapshot {
             said: Said::default(),
             relations: Vec::new(),
             unborn: HashSet::new(),
+            turn_places: OnceLock::new(),
+            call_places: OnceLock::new(),
         };
         let of_mission = snapshot.load_mission(store, about).await?;
         // A hop that a plan carries out takes that along, with its tasks and their turns.
@@ -187,11 +193,16 @@ impl Snapshot {
     }
 
     pub fn turn(&self, id: Uuid) -> Option<&turn::Model> {
-        self.turns.iter().find(|t| t.id == id)
+        let places = self.turn_places.get_or_init(|| places(self.turns.iter().map(|t| t.id)));
+        // Those that came since are few.
+        let known = places.get(&id).and_then(|at| self.turns.get(*at)).filter(|t| t.id == id);
+        known.or_else(|| self.turns.get(places.len()..)?.iter().find(|t| t.id == id))
     }
 
     pub fn call(&self, id: Uuid) -> Option<&tool_call::Model> {
-        self.calls.iter().find(|c| c.id == id)
+        let places = self.call_places.get_or_init(|| places(self.calls.iter().map(|c| c.id)));
+        let known = places.get(&id).and_then(|at| self.calls.get(*at)).filter(|c| c.id == id);
+        known.or_else(|| self.calls.get(places.len()..)?.iter().find(|c| c.id == id))
     }
 
     /// The version that an entity's row was read in; `None` for one that is not in the picture.
@@ -260,6 +271,10 @@ impl Snapshot {
 pub fn doom(turn: &turn::Model) -> Option<&'static str> {
     let cause = turn.control.as_ref()?["cause"].as_str()?;
     ["kill", "parent_closed"].into_iter().find(|event| *event == cause)
+}
+
+fn places(ids: impl Iterator<Item = Uuid>) -> HashMap<Uuid, usize> {
+    ids.enumerate().map(|(at, id)| (id, at)).collect()
 }
 
 fn entities(kind: Kind, ids: impl Iterator<Item = Uuid>) -> Vec<Entity> {

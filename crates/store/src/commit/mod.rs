@@ -14,6 +14,7 @@ use instar_core::id::{CommandId, Entity, Kind, RuneId, SessionId};
 use instar_core::machine::{Emit, Move};
 use instar_core::rune::{Actor, Draft, Moved, Rune};
 use sea_orm::{ActiveModelTrait, EntityTrait, IntoActiveModel, ModelTrait, Value};
+use std::collections::HashMap;
 use uuid::Uuid;
 
 pub use answer::{Answer, Found, Landed};
@@ -25,8 +26,10 @@ pub const PAYLOAD_BYTES_MAX: usize = 512 * 1024;
 pub const RUNES_MAX: usize = 1_000;
 pub const WRITES_MAX: usize = 2_000;
 pub const COMMIT_BYTES_MAX: usize = 8 * 1024 * 1024;
-/// By how much a commit may be larger that reaches whatever stands in a session, such as its end.
+/// By how much a commit may be larger that reaches whatever stands in a session, such as its end. It has many small
+/// rows: in bytes it must stay below what a statement can carry in the time that the writer gives it.
 const WIDE: usize = 20;
+const WIDE_BYTES_MAX: usize = 4 * COMMIT_BYTES_MAX;
 
 /// See the module's header.
 #[derive(Debug)]
@@ -39,6 +42,8 @@ pub struct Commit {
     pub(crate) epoch: i64,
     pub(crate) traceparent: Option<String>,
     pub(crate) writes: Vec<Write>,
+    /// Where the write of a row is, by table and id.
+    places: HashMap<(usize, Uuid), usize>,
     drafts: Vec<Draft>,
     /// Moves in order, each with the number of runes that were there before it.
     owed: Vec<(Entity, Move, usize)>,
@@ -57,6 +62,7 @@ impl Commit {
             epoch: 0,
             traceparent: None,
             writes: Vec::new(),
+            places: HashMap::new(),
             drafts: Vec::new(),
             owed: Vec::new(),
             misuse: None,
@@ -109,12 +115,22 @@ impl Commit {
                 None => self.misuse = Some(format!("{} moves a row without naming its entity", mv.row())),
             }
         }
-        let same = |w: &&mut Write| std::ptr::eq(w.table, write.table) && w.id == write.id;
-        match self.writes.iter_mut().find(same) {
+        match self.written(&write) {
             Some(earlier) => self.misuse = earlier.merge(write).err().or(self.misuse.take()),
-            None => self.writes.push(write),
+            None => self.push(write),
         }
         self
+    }
+
+    /// The write of the same row, if there is one.
+    fn written(&mut self, write: &Write) -> Option<&mut Write> {
+        let place = self.places.get(&key(write))?;
+        self.writes.get_mut(*place)
+    }
+
+    fn push(&mut self, write: Write) {
+        self.places.insert(key(&write), self.writes.len());
+        self.writes.push(write);
     }
 
     /// A new row of a table without a machine.
@@ -154,10 +170,10 @@ impl Commit {
     }
 
     fn write_once(&mut self, write: Write) -> &mut Commit {
-        if self.writes.iter().any(|w| std::ptr::eq(w.table, write.table) && w.id == write.id) {
+        if self.written(&write).is_some() {
             self.misuse = Some(format!("a row of {} is written twice in one commit", write.table.name));
         }
-        self.writes.push(write);
+        self.push(write);
         self
     }
 
@@ -228,13 +244,12 @@ impl Commit {
         }
         self.misuse = self.misuse.take().or(later.misuse);
         for mut write in later.writes {
-            let row = |w: &&mut Write| std::ptr::eq(w.table, write.table) && w.id == write.id;
-            match self.writes.iter_mut().find(row) {
+            match self.written(&write) {
                 Some(earlier) => {
                     (write.expect.epoch, write.expect.version) = (None, None);
                     self.misuse = earlier.merge(write).err().or(self.misuse.take());
                 }
-                None => self.writes.push(write),
+                None => self.push(write),
             }
         }
         let before = self.drafts.len();
@@ -258,16 +273,20 @@ impl Commit {
         }
         let given: usize = self.drafts.iter().map(|draft| draft.moves.len()).sum();
         let mut assigned = 0;
+        let mut carriers = Carriers::of(&self.drafts);
         for (entity, mv, before) in &self.owed {
             let moved = Moved::new(*entity, mv);
-            let carrier = carrier(&self.drafts, *entity, mv, *before)?;
-            match self.drafts.iter().find(|draft| draft.moves.contains(&moved)) {
+            let carrier = carriers.find(*entity, mv, *before)?;
+            match carriers.given(&self.drafts, &moved) {
                 Some(draft) if carries(draft, *entity, mv) => assigned += 1,
                 Some(draft) => {
                     let why = format!("row {} of {entity} cannot ride on a rune {}", mv.row(), draft.kind);
                     return Err(StoreError::Invalid(why));
                 }
-                None => self.drafts[carrier].moves.push(moved),
+                None => {
+                    carriers.given.entry(*entity).or_default().push((carrier, self.drafts[carrier].moves.len()));
+                    self.drafts[carrier].moves.push(moved);
+                }
             }
         }
         if assigned != given {
@@ -306,7 +325,7 @@ impl Commit {
         for write in &mut self.writes {
             bytes += write::finish(write, self.at)?;
         }
-        limit("bytes of a commit", bytes, COMMIT_BYTES_MAX * times)?;
+        limit("bytes of a commit", bytes, if self.wide { WIDE_BYTES_MAX } else { COMMIT_BYTES_MAX })?;
         let Commit { id, session, fresh, at, writes, .. } = self;
         let shape = write::shape(fresh, &writes);
         Ok(Sealed { id, session, fresh, at, writes, runes, bytes, shape })
@@ -317,20 +336,55 @@ fn limit(what: &'static str, size: usize, max: usize) -> Result<(), StoreError> 
     if size > max { Err(StoreError::TooLarge { what, size, max }) } else { Ok(()) }
 }
 
-/// The rune that stands for a move: the last of those that its row names, about the entity itself;
-/// the one of another machine that its row rides on; or, for a silent row, the next one there is.
-fn carrier(drafts: &[Draft], entity: Entity, mv: &Move, before: usize) -> Result<usize, StoreError> {
-    let find = |kind: &str, of: Option<Entity>| {
-        let fits = |d: &Draft| d.kind == kind && of.is_none_or(|e| d.entity == e);
-        let after = drafts.iter().skip(before).position(fits).map(|at| at + before);
-        after.or_else(|| drafts.iter().position(fits)).ok_or(kind.to_owned())
-    };
-    let found = match mv.emit() {
-        Emit::Runes(kinds) => kinds.iter().try_fold(0, |_, kind| find(kind, Some(entity))),
-        Emit::Via(kind) => find(kind, None),
-        Emit::Silent => Ok(before.min(drafts.len() - 1)),
-    };
-    found.map_err(|kind| StoreError::Invalid(format!("row {} of {entity} must be told by a rune {kind}", mv.row())))
+fn key(write: &Write) -> (usize, Uuid) {
+    (std::ptr::from_ref(write.table) as usize, write.id)
+}
+
+/// The runes of a commit, by what moves are found by: a commit may have thousands of both.
+struct Carriers {
+    runes: usize,
+    by_kind: HashMap<&'static str, Vec<usize>>,
+    by_entity: HashMap<(&'static str, Entity), Vec<usize>>,
+    /// Where the moves of an entity are told of already: by which rune, and at which place in it.
+    given: HashMap<Entity, Vec<(usize, usize)>>,
+}
+
+impl Carriers {
+    fn of(drafts: &[Draft]) -> Carriers {
+        let mut carriers =
+            Carriers { runes: drafts.len(), by_kind: HashMap::new(), by_entity: HashMap::new(), given: HashMap::new() };
+        for (at, draft) in drafts.iter().enumerate() {
+            carriers.by_kind.entry(draft.kind).or_default().push(at);
+            carriers.by_entity.entry((draft.kind, draft.entity)).or_default().push(at);
+            for (place, moved) in draft.moves.iter().enumerate() {
+                carriers.given.entry(moved.entity).or_default().push((at, place));
+            }
+        }
+        carriers
+    }
+
+    /// The rune that stands for a move: the last of those that its row names, about the entity itself;
+    /// the one of another machine that its row rides on; or, for a silent row, the next one there is.
+    fn find(&self, entity: Entity, mv: &Move, before: usize) -> Result<usize, StoreError> {
+        let next = |places: Option<&Vec<usize>>, kind: &str| {
+            let places = places.ok_or(kind.to_owned())?;
+            let after = places.partition_point(|at| *at < before);
+            places.get(after).or(places.first()).copied().ok_or(kind.to_owned())
+        };
+        let found = match mv.emit() {
+            Emit::Runes(kinds) => kinds.iter().try_fold(0, |_, kind| next(self.by_entity.get(&(*kind, entity)), kind)),
+            Emit::Via(kind) => next(self.by_kind.get(kind), kind),
+            Emit::Silent => Ok(before.min(self.runes - 1)),
+        };
+        found.map_err(|kind| StoreError::Invalid(format!("row {} of {entity} must be told by a rune {kind}", mv.row())))
+    }
+
+    /// The first rune that tells of this move already.
+    fn given<'d>(&self, drafts: &'d [Draft], moved: &Moved) -> Option<&'d Draft> {
+        let of_entity = self.given.get(&moved.entity)?.iter();
+        let at = of_entity.filter(|(at, place)| drafts[*at].moves[*place] == *moved).map(|(at, _)| *at).min()?;
+        drafts.get(at)
+    }
 }
 
 /// Whether a rune may stand for a move.

@@ -26,8 +26,9 @@ use uuid::Uuid;
 const STATEMENTS_MAX: usize = 512;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// How far back an ambiguous commit is looked for: it was made moments ago.
-const READ_BACK_RUNES: i64 = 10_000;
+/// Below how many runes of others an ambiguous commit is looked for: it was made moments ago. One that landed is found
+/// long before, from the end.
+const READ_BACK_RUNES: i64 = 200_000;
 
 /// What statements differ by: whether they begin sessions, and tables, operations, columns, counters.
 type Shape = (bool, Vec<(Part, Vec<&'static str>, bool)>);
@@ -173,15 +174,17 @@ impl Engine {
 
     async fn read(&mut self, commit: &Sealed) -> Result<Option<Verdict>, sqlx::Error> {
         let Some(connection) = self.connection.as_mut() else { return Ok(None) };
-        let sql = "SELECT min(seq) AS first FROM (SELECT seq, command_id FROM runes WHERE session_id = $1 \
-                   ORDER BY seq DESC LIMIT $2) AS newest WHERE command_id = $3";
+        // Its runes follow one another, whatever came on top: the last one says where they begin.
+        let sql = "SELECT seq FROM (SELECT seq, command_id FROM runes WHERE session_id = $1 \
+                   ORDER BY seq DESC LIMIT $2) AS newest WHERE command_id = $3 ORDER BY seq DESC LIMIT 1";
         let row = sqlx::query(sql)
             .bind(commit.session.uuid())
             .bind(READ_BACK_RUNES)
             .bind(commit.id.uuid())
-            .fetch_one(&mut *connection)
+            .fetch_optional(&mut *connection)
             .await?;
-        let Some(first) = row.try_get::<Option<i64>, _>("first")? else { return Ok(None) };
+        let Some(row) = row else { return Ok(None) };
+        let base = row.try_get::<i64, _>("seq")? - commit.runes.len() as i64;
         let mut counters = Vec::new();
         for write in &commit.writes {
             if let Some(column) = write.told() {
@@ -190,7 +193,7 @@ impl Engine {
                 counters.push((write.id, row.try_get("n")?));
             }
         }
-        Ok(Some(Verdict::Moved { base: first - 1, counters }))
+        Ok(Some(Verdict::Moved { base, counters }))
     }
 }
 
