@@ -72,11 +72,19 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
             let lacking = inputs.iter().find(|asset| !ready(asset)).filter(|_| is_by_plan(hop));
             let lacking = lacking.map(|asset| rows.assets.get(asset).map_or("an input", |asset| asset.name.as_str()));
             let lacking = lacking.map(|name| format!("its input {name} is not READY: provide or make it first"));
-            inactive().or(lacking).or_else(|| unready_step(snapshot, hop, "configure it first")).or_else(|| {
-                let first = rows.steps_of(hop.id).find(|step| is_live(step) && step.status != "COMPLETED");
-                let missing = first.filter(|step| !rows.has_inputs(step.id));
-                missing.map(|step| format!("an input of step {} is not READY: provide or make it first", step.name))
-            })
+            let open = || rows.steps_of(hop.id).filter(|step| is_live(step) && step.status != "COMPLETED");
+            let closed = || match is_by_plan(hop) {
+                true => rows.closed_output(&asset_ids(&hop.outputs)),
+                false => open().find_map(|step| rows.closed_output_of(step.id)),
+            };
+            inactive()
+                .or(lacking)
+                .or_else(|| unready_step(snapshot, hop, "configure it first"))
+                .or_else(|| {
+                    let missing = open().next().filter(|step| !rows.has_inputs(step.id));
+                    missing.map(|step| format!("an input of step {} is not READY: provide or make it first", step.name))
+                })
+                .or_else(|| closed().map(|(name, why)| format!("it cannot make {name}: {why}")))
         }
         "H27" => {
             let running = mission.is_some_and(|mission| mission.status == "IN_PROGRESS");
@@ -114,6 +122,7 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
                 .or((first.map(|first| first.id) != Some(step.id)).then(|| "an earlier step is not COMPLETED".into()))
                 .or_else(inactive)
                 .or((!rows.has_inputs(step.id)).then(|| "an input of it is not READY".into()))
+                .or_else(|| rows.closed_output_of(step.id).map(|(name, why)| format!("it cannot make {name}: {why}")))
         }
         "ST9" | "ST14" | "ST17" if hop.is_some_and(|hop| hop.status == "EXECUTING") && mv.row() != "ST9" => {
             Some("its hop is EXECUTING: stop it first".into())

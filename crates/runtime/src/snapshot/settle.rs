@@ -14,6 +14,8 @@ use uuid::Uuid;
 
 /// Why a person should look: nobody has decided in time.
 pub(crate) const GATE_TIMEOUT: &str = "gate_timeout";
+/// The same: a step of a hop that runs waits for an input that nobody makes.
+pub(crate) const INPUT_MISSING: &str = "input_missing";
 /// The same: the plan that carries the hop out cannot go on.
 pub(crate) const PLAN_BLOCKED: &str = "plan_blocked";
 
@@ -35,6 +37,8 @@ impl Snapshot {
                     let reason = told.unwrap_or(reason).to_owned();
                     if let Some(row) = self.missions.step_mut(entity.id) {
                         settle_step(row, mv, call, effect, &reason, at);
+                        let mission = row.mission_id;
+                        self.missions.found_input(mission, mv);
                     }
                 }
                 Kind::Asset => {
@@ -164,6 +168,13 @@ impl Missions {
         row.gate_due_at = row.gate_due_at.or(due).filter(|_| timed && !reminded);
     }
 
+    /// A step that begins waits for no input any more.
+    fn found_input(&mut self, mission: Uuid, mv: &Move) {
+        if let Some(mission) = self.missions.get_mut(&mission).filter(|_| mv.row() == "ST5") {
+            mission.attention = mission.attention.take().filter(|attention| attention["reason"] != INPUT_MISSING);
+        }
+    }
+
     /// The versions of its inputs that an execution reads.
     fn pinned(&self, hop: Uuid) -> Value {
         let inputs = self.hops.get(&hop).map(|hop| super::asset_ids(&hop.inputs)).unwrap_or_default();
@@ -272,9 +283,10 @@ fn settle_asset(row: &mut asset::Model, mv: &Move, reason: &str, at: DateTime<Ut
     row.ended_at = (!is_live(mv.table(), mv.to())).then_some(at);
     match mv.row() {
         "AS6" | "AS7" | "AS10" => row.error = Some(json!({"message": reason})),
-        "AS4" | "AS5" | "AS9" | "AS12" | "AS13" | "AS14" => row.error = None,
-        // Its time begins anew.
-        "AS15" => (row.error, row.expires_at) = (None, row.ttl_ms.map(|ttl| at + Duration::milliseconds(ttl))),
+        "AS5" | "AS9" | "AS13" => row.error = None,
+        // What is in the making has no time that could run out: its value has, from when it is there. What is brought
+        // back has none either.
+        "AS4" | "AS12" | "AS14" | "AS15" => (row.error, row.expires_at) = (None, None),
         "AS18" => row.promoted_version = Some(row.content_version),
         "AS20" => row.revision += 1,
         _ => {}

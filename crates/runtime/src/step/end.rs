@@ -170,6 +170,13 @@ pub fn finish<'a>(call: &tool_call::Model, ended: &'a Ended, actor: Actor, bench
             }
             let attempts = row.step_id.and_then(|step| snapshot.missions.step(step)).map(tries);
             let attempts = attempts.unwrap_or(Tries { made: 1, max: 1 });
+            let unkept = unkept(snapshot, id.uuid()).filter(|_| fits && status == ResultStatus::Success);
+            let fits = fits && unkept.is_none();
+            if let Some(why) = unkept
+                && let Some(row) = snapshot.calls.iter_mut().find(|call| call.id == id.uuid())
+            {
+                row.result = Some(json!({"error": why}));
+            }
             snapshot.said.attempt = Some(Attempt { status, outputs_fit: fits, retryable, effect, attempts });
             if status == ResultStatus::Success && fits {
                 bench.bring(snapshot, id.into(), &fresh);
@@ -194,9 +201,18 @@ pub fn finish<'a>(call: &tool_call::Model, ended: &'a Ended, actor: Actor, bench
 }
 
 fn keep_result(snapshot: &mut crate::Snapshot, step: Uuid, done: &Value) {
-    if let Some(step) = snapshot.missions.step_mut(step) {
+    if let Some(step) = snapshot.missions.step_mut(step).filter(|step| step.status == "COMPLETED") {
         step.result = Some(done.clone());
     }
+}
+
+/// Why an answer has nowhere to go: an output that is not in the making takes no value, and a step that would count as
+/// done without it would have lost it.
+fn unkept(snapshot: &crate::Snapshot, call: Uuid) -> Option<String> {
+    let step = snapshot.missions.step(snapshot.call(call)?.step_id?)?;
+    snapshot.missions.unmade_output(&step.result_mapping).map(|(name, status)| {
+        format!("its answer cannot be kept: {name} is {status} and takes no value; supply it by hand once it does")
+    })
 }
 
 fn tries(step: &tool_step::Model) -> Tries {

@@ -158,7 +158,8 @@ fn step(entry: &Entry, row: &tool_step::Model, scene: &Scene<'_>) -> Value {
         "step.attempt_failed" => json!({"attempt": row.attempts, "error": reason, "next_at": row.next_at}),
         "step.failed" => {
             let phase = if made(entry, "ST4") { "configure" } else { "execute" };
-            json!({"phase": phase, "error": reason, "attempt": row.attempts})
+            let error = row.error.as_ref().and_then(|error| error["message"].as_str()).unwrap_or(reason);
+            json!({"phase": phase, "error": error, "attempt": row.attempts})
         }
         "step.retried" => json!({"restart": made(entry, "ST19"), "reason": reason}),
         "step.config_reopened" => json!({"errors": row.validation_errors.clone().unwrap_or_else(|| json!([])),
