@@ -135,6 +135,28 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
             let behind = rows.steps_of(step.hop_id).any(|s| s.sequence > step.sequence && s.status == "COMPLETED");
             behind.then(|| "a later step is COMPLETED: nothing runs before what was finished".into())
         }
+        "ST18" => {
+            let unmade = rows.unmade_output(&rows.step(entity.id)?.result_mapping);
+            unmade
+                .map(|(name, status)| format!("its output {name} is {status} and takes no value: stop its hop instead"))
+        }
+        "ST20" => {
+            let (hop, step) = (hop?, rows.step(entity.id)?);
+            let makes = super::snapshot::mapped_assets(&step.result_mapping);
+            let given = |id: &Uuid| snapshot.said.fresh.iter().any(|fresh| fresh.asset.uuid() == *id);
+            let executed = hop.status == "FAILED" && phase(hop) == Some(HopPhase::Execute);
+            (!executed)
+                .then(|| "its hop has not failed in its execution".to_owned())
+                .or_else(|| {
+                    let closed = rows.closed_output(&makes);
+                    closed.map(|(name, why)| format!("nothing can be written into its output {name}: {why}"))
+                })
+                .or_else(|| {
+                    let missing = !makes.iter().all(given);
+                    missing
+                        .then(|| "its outputs are missing: resolve its call as a success, with its output".to_owned())
+                })
+        }
         "AS11" => {
             let maps = |step: &&tool_step::Model| super::snapshot::mapped_assets(&step.result_mapping);
             let makes = |step: &&tool_step::Model| step.status == "EXECUTING" && maps(step).contains(&entity.id);

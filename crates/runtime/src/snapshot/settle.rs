@@ -270,6 +270,7 @@ fn settle_step(
         }
         "ST4" | "ST8" => row.error = Some(json!({"message": reason})),
         "ST11" | "ST12" | "ST19" => (row.attempts, row.next_at, row.error) = (0, None, None),
+        "ST20" => row.error = None,
         "ST14" | "ST16" => (row.tool, row.attempts, row.error) = (None, 0, None),
         _ => {}
     }
