@@ -449,6 +449,26 @@ async fn damaged_content_is_found_by_whoever_reads_it(stage: Stage) -> Result<()
     v.is_sound().await
 }
 
+async fn an_old_version_that_is_damaged_concerns_only_who_reads_it(stage: Stage) -> Result<()> {
+    let (_troupe, v) = ready(&stage, plainly, &chain()).await?;
+    v.provide(v.input, json!("first")).await?;
+    v.act(v.on_asset(v.input, "reprocess").then(v.input, &machine::asset::TABLE, "cancel_processing")).await?;
+    v.provide(v.input, json!("second")).await?;
+    let row = v.hub.store().asset_version(v.input, 1).await?.context("version")?;
+    let mut content = row.content.clone().context("inline")?;
+    content[0] ^= 1;
+    let changed = asset_version::ActiveModel { id: Set(row.id), content: Set(Some(content)), ..Default::default() };
+    asset_version::Entity::update(changed).exec(v.hub.store().db()).await?;
+    let read = v.value(v.input, 1).await;
+    ensure!(
+        read.is_err_and(|error| error.to_string().contains("version 1 of") && error.to_string().contains("damaged"))
+    );
+    assert_eq!(v.asset(v.input).await?.status, "READY");
+    assert_eq!(v.value(v.input, 2).await?, "second");
+    assert_eq!(v.hub.store().hop(v.hop).await?.context("hop")?.status, "HOP_IMPL_READY", "its approval stands");
+    v.is_sound().await
+}
+
 async fn large_content_is_kept_outside_the_database_and_held_against_its_hash(stage: Stage) -> Result<()> {
     let folder = tempfile::tempdir()?;
     let options = instar_archive::Options { url: folder.path().display().to_string(), ..Default::default() };
@@ -509,5 +529,6 @@ on_both! {
     an_output_that_is_lost_before_its_step_begins_fails_the_hop_with_advice;
     a_step_whose_input_nobody_makes_calls_people_and_begins_when_it_is_there;
     damaged_content_is_found_by_whoever_reads_it;
+    an_old_version_that_is_damaged_concerns_only_who_reads_it;
     large_content_is_kept_outside_the_database_and_held_against_its_hash;
 }
