@@ -3,8 +3,8 @@
 use crate::{BATCH, Desk};
 use anyhow::Result;
 use chrono::Duration;
-use instar_core::id::{CallId, SessionId};
-use instar_core::machine::{session as session_machine, tool_call};
+use instar_core::id::{CallId, MissionId, SessionId};
+use instar_core::machine::{mission, session as session_machine, tool_call};
 use instar_runtime::{Act, ActError, Done, Snapshot};
 use serde_json::json;
 
@@ -36,7 +36,8 @@ pub(crate) async fn suspend(desk: Desk) -> Result<()> {
 /// A closing session is closed when nothing in it is open, or by force when its grace is over.
 ///
 /// A close ends agents, turns and attached missions in its own commit. What can be left is a step that runs for a
-/// mission that is detached: it may end by itself for as long as the grace lasts.
+/// mission that is detached: it may end by itself for as long as the grace lasts. A mission cannot outlive its session,
+/// in which nobody could do anything about it any more: what has not ended then is cancelled.
 pub(crate) async fn close(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     let now = store.now().await?;
@@ -55,6 +56,9 @@ pub(crate) async fn close(desk: Desk) -> Result<()> {
         if forced && !end_calls(&desk, &snapshot).await? {
             continue;
         }
+        if !end_missions(&desk, &snapshot).await? {
+            continue;
+        }
         let told = json!({"final_stats": store.statistics(id).await?, "forced": forced});
         let act = Act::new(id, id, &session_machine::TABLE, event, desk.actor.clone()).telling("session.closed", told);
         match act.carry_out(&desk.hub).await {
@@ -64,6 +68,22 @@ pub(crate) async fn close(desk: Desk) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Cancels missions that were detached; false if somebody moved one meanwhile.
+async fn end_missions(desk: &Desk, snapshot: &Snapshot) -> Result<bool> {
+    let session = SessionId::from(snapshot.session.id);
+    let live = snapshot.missions.missions.values().filter(|row| row.ended_at.is_none());
+    for id in live.map(|row| MissionId::from(row.id)) {
+        let act = Act::new(session, id, &mission::TABLE, "session_closing", desk.actor.clone());
+        match act.reason("session_closed").carry_out(&desk.hub).await {
+            Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
+            Ok(Done::Ignored) => {}
+            Err(ActError::Refused(_) | ActError::Contended | ActError::Absent(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
 }
 
 /// Gives what still runs its result; false if somebody moved it meanwhile.

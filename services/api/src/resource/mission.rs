@@ -71,7 +71,7 @@ pub(crate) static NEW_MISSION: Shape = Shape {
         may("gate_timeout_ms", Kind::Integer, "After this long a timed gate asks for attention; it never opens by it"),
         may("on_hop_failure", Kind::Choice(&["attention", "fail"]), "When a hop has no attempt left; attention"),
         may("hop_attempts_max", Kind::Integer, "How often a hop is executed; 3"),
-        may("detached", Kind::Bool, "Whether it is left as it is when its session closes"),
+        may("detached", Kind::Bool, "Whether what runs of it may end when its session closes"),
     ],
 };
 pub(crate) static MISSION: Shape = Shape {
