@@ -46,7 +46,12 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
         _ => None,
     };
     match mv.row() {
-        "M1" | "M15" => inactive(),
+        "M1" => inactive(),
+        "M15" => {
+            let born = |(reach, of, _): &(Reach, Entity, Entity)| *reach == Reach::NewMissionOfMission && *of == entity;
+            let alone = !snapshot.relations.iter().any(born);
+            inactive().or(alone.then(|| "no new instance comes with it: POST /v1/missions/{id}/reset makes one".into()))
+        }
         "M8" => {
             let open = mission.and_then(|mission| unready_output(snapshot, mission));
             let runs = mission.and_then(|mission| rows.current_hop(mission)).is_some_and(|h| h.status == "EXECUTING");
@@ -175,10 +180,32 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
                     && step.status != "COMPLETED"
                     && [mapped(&step.parameter_mapping), mapped(&step.result_mapping)].concat().contains(&entity.id)
             });
-            named.map(|step| format!("step {} refers to it: change or cancel that first", step.name))
+            let named = named.map(|step| format!("step {} refers to it: change or cancel that first", step.name));
+            named.or_else(|| promised(snapshot, mission, entity.id))
         }
+        "AS3" => promised(snapshot, mission, entity.id),
         _ => None,
     }
+}
+
+/// What is left of a promise may not go by itself: a mission without outputs, or a hop without its own, would count as
+/// done with nothing made.
+fn promised(snapshot: &Snapshot, mission: Option<&mission::Model>, id: Uuid) -> Option<String> {
+    let mission = mission.filter(|mission| !matches!(mission.status.as_str(), "COMPLETED" | "CANCELLED"))?;
+    let hop = snapshot.missions.current_hop(mission).filter(|hop| asset_ids(&hop.outputs).contains(&id));
+    let hop = hop.filter(|hop| !matches!(hop.status.as_str(), "COMPLETED" | "CANCELLED" | "deleted"));
+    if let Some(hop) = hop {
+        let number = hop.sequence;
+        return Some(format!("hop {number} makes it: reject or edit the plan of that hop, or cancel the hop, first"));
+    }
+    let outputs = snapshot.missions.assets.values();
+    let outputs = outputs.filter(|a| a.mission_id == mission.id && a.role == "output" && a.status != "deleted");
+    let last = outputs.map(|asset| asset.id).eq([id]);
+    let instead = match mission.status.as_str() {
+        "AWAITING_APPROVAL" => "revise the mission, or reject it as a whole",
+        _ => "refresh or fix it and have it made, or cancel the mission",
+    };
+    last.then(|| format!("it is the only output that the mission promises: {instead}"))
 }
 
 fn is_live(step: &tool_step::Model) -> bool {

@@ -70,6 +70,35 @@ impl Snapshot {
         self.relations.iter().find(|(by, from, _)| *by == reach && *from == of).map(|(_, _, entity)| entity.id)
     }
 
+    /// What a proposal consists of is changed by itself: the proposal is another one, and whoever has seen the one
+    /// before decides nothing. A change of the proposal as a whole counts its revisions itself.
+    pub(crate) fn revise_owner(&mut self, change: &Planned) {
+        let (id, row) = (change.entity.id, change.mv.row());
+        let (mission, hop) = match row {
+            "AS1" | "AS3" | "AS16" | "AS17" | "AS20" => {
+                let Some(asset) = self.missions.assets.get(&id) else { return };
+                let current = self.missions.missions.get(&asset.mission_id).and_then(|m| m.current_hop_id);
+                let concerns = |hop: &&hop::Model| {
+                    let named = [super::asset_ids(&hop.inputs), super::asset_ids(&hop.outputs)].concat();
+                    asset.hop_id == Some(hop.id) || named.contains(&id)
+                };
+                let hop = current.and_then(|hop| self.missions.hops.get(&hop)).filter(concerns);
+                (Some(asset.mission_id), hop.map(|hop| hop.id))
+            }
+            "ST9" | "ST14" | "ST17" => (None, self.missions.step(id).map(|step| step.hop_id)),
+            _ => return,
+        };
+        let mission = mission.and_then(|mission| self.missions.missions.get_mut(&mission));
+        if let Some(mission) = mission.filter(|mission| mission.status == "AWAITING_APPROVAL") {
+            mission.revision += 1;
+        }
+        let proposed = ["HOP_PLAN_PROPOSED", "HOP_IMPL_PROPOSED"];
+        let hop = hop.and_then(|hop| self.missions.hops.get_mut(&hop));
+        if let Some(hop) = hop.filter(|hop| proposed.contains(&hop.status.as_str())) {
+            hop.revision += 1;
+        }
+    }
+
     /// Writes down for every mission who has to act next, and when a person is reminded of it.
     pub(crate) fn reckon(&mut self, at: DateTime<Utc>) {
         let ids: Vec<Uuid> = self.missions.missions.keys().copied().collect();
