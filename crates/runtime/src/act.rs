@@ -331,6 +331,9 @@ impl<'a> Act<'a> {
         if planned.is_empty() {
             return Ok(None);
         }
+        if let Some(own) = planned.iter().find(|p| p.entity == self.entity) {
+            snapshot.revise_owner(own);
+        }
         for edit in &self.edits {
             edit(&mut snapshot);
         }

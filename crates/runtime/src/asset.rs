@@ -166,6 +166,14 @@ pub fn lose(act: Act<'_>, asset: AssetId) -> Act<'_> {
         })
 }
 
+/// Whether a version is the newest of its asset, or one that a hop in execution reads.
+fn counts(snapshot: &Snapshot, asset: AssetId, version: i64) -> bool {
+    let newest = snapshot.missions.assets.get(&asset.uuid()).is_some_and(|row| row.content_version == version);
+    let executing = snapshot.missions.hops.values().filter(|hop| hop.status == "EXECUTING");
+    let mut pins = executing.filter_map(|hop| hop.input_versions.as_ref()?.get(asset.to_string())?.as_i64());
+    newest || pins.any(|pinned| pinned == version)
+}
+
 /// Steps that read an asset and are not done.
 fn broken(snapshot: &Snapshot, asset: Uuid) -> impl Iterator<Item = &tool_step::Model> {
     let live = |step: &&tool_step::Model| !matches!(step.status.as_str(), "COMPLETED" | "CANCELLED" | "deleted");
@@ -225,14 +233,14 @@ impl Hub {
         Ok(Content { media_type: row.media_type.clone(), bytes })
     }
 
-    /// The whole value of a version. What is found damaged puts its asset in ERROR.
+    /// The whole value of a version. What is found damaged puts its asset in ERROR, if anybody still builds on it.
     pub async fn value(&self, version: Version, actor: Actor) -> Result<Value, AssetError> {
         let absent = || AssetError::Absent { asset: version.asset_id, version: version.version };
         let asset = self.store().asset(version.asset_id).await?.ok_or_else(absent)?;
         let row = self.store().asset_version(version.asset_id, version.version).await?.ok_or_else(absent)?;
         let content = match self.content(&row).await {
             Err(damage @ AssetError::Damaged { .. }) => {
-                self.damaged(&asset, &damage.to_string(), actor).await;
+                self.damaged(&asset, row.number, &damage.to_string(), actor).await;
                 return Err(damage);
             }
             other => other?,
@@ -245,15 +253,20 @@ impl Hub {
         content.value(&schema_of(&asset)).map_err(misread)
     }
 
-    /// Notes that an asset's content is not what was written.
-    pub async fn damaged(&self, asset: &asset::Model, why: &str, actor: Actor) {
+    /// Notes that an asset's content is not what was written. An old version that no hop reads says so to its readers,
+    /// and nobody else has to care: what counts is the newest.
+    pub async fn damaged(&self, asset: &asset::Model, version: i64, why: &str, actor: Actor) {
         let (session, id) = (SessionId::from(asset.session_id), AssetId::from(asset.id));
         let told = json!({"reason": "corrupted", "error": {"message": why}});
         let act = Act::new(session, id, &machine::TABLE, "corruption_detected", actor);
-        match lose(act.reason(why).telling("asset.error", told), id).carry_out(self).await {
+        let act = act.reason(why).telling("asset.error", told).provided(move |snapshot| {
+            let counts = counts(snapshot, id, version);
+            counts.then_some(()).ok_or_else(|| ActError::Unfit("it is an old version".into()))
+        });
+        match lose(act, id).carry_out(self).await {
             Ok(crate::Done::Moved { runes }) => self.follow(&runes),
-            // It is no longer READY: somebody was faster.
-            Ok(crate::Done::Ignored) | Err(ActError::Refused(_)) => {}
+            // It is no longer READY, or the version no longer matters: somebody was faster.
+            Ok(crate::Done::Ignored) | Err(ActError::Refused(_) | ActError::Unfit(_)) => {}
             Err(error) => tracing::warn!(asset = %id, %error, "the damage could not be noted; the next reader will"),
         }
     }

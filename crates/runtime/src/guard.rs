@@ -32,7 +32,9 @@ pub(crate) fn passes(snapshot: &Snapshot, entity: Entity, mv: &Move, by: By) -> 
 
 fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
     let session = snapshot.session.status.as_str();
-    if matches!(session, "closing" | "closed" | "archived") {
+    // What is left of a closing session is ended before it is closed.
+    let ends = mv.row() == "M19" && session == "closing";
+    if !ends && matches!(session, "closing" | "closed" | "archived") {
         return Some(format!("its session is {session}"));
     }
     let inactive = || (session != "active").then(|| format!("its session is {session}: it must be active"));
@@ -44,7 +46,12 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
         _ => None,
     };
     match mv.row() {
-        "M1" | "M15" => inactive(),
+        "M1" => inactive(),
+        "M15" => {
+            let born = |(reach, of, _): &(Reach, Entity, Entity)| *reach == Reach::NewMissionOfMission && *of == entity;
+            let alone = !snapshot.relations.iter().any(born);
+            inactive().or(alone.then(|| "no new instance comes with it: POST /v1/missions/{id}/reset makes one".into()))
+        }
         "M8" => {
             let open = mission.and_then(|mission| unready_output(snapshot, mission));
             let runs = mission.and_then(|mission| rows.current_hop(mission)).is_some_and(|h| h.status == "EXECUTING");
@@ -72,11 +79,19 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
             let lacking = inputs.iter().find(|asset| !ready(asset)).filter(|_| is_by_plan(hop));
             let lacking = lacking.map(|asset| rows.assets.get(asset).map_or("an input", |asset| asset.name.as_str()));
             let lacking = lacking.map(|name| format!("its input {name} is not READY: provide or make it first"));
-            inactive().or(lacking).or_else(|| unready_step(snapshot, hop, "configure it first")).or_else(|| {
-                let first = rows.steps_of(hop.id).find(|step| is_live(step) && step.status != "COMPLETED");
-                let missing = first.filter(|step| !rows.has_inputs(step.id));
-                missing.map(|step| format!("an input of step {} is not READY: provide or make it first", step.name))
-            })
+            let open = || rows.steps_of(hop.id).filter(|step| is_live(step) && step.status != "COMPLETED");
+            let closed = || match is_by_plan(hop) {
+                true => rows.closed_output(&asset_ids(&hop.outputs)),
+                false => open().find_map(|step| rows.closed_output_of(step.id)),
+            };
+            inactive()
+                .or(lacking)
+                .or_else(|| unready_step(snapshot, hop, "configure it first"))
+                .or_else(|| {
+                    let missing = open().next().filter(|step| !rows.has_inputs(step.id));
+                    missing.map(|step| format!("an input of step {} is not READY: provide or make it first", step.name))
+                })
+                .or_else(|| closed().map(|(name, why)| format!("it cannot make {name}: {why}")))
         }
         "H27" => {
             let running = mission.is_some_and(|mission| mission.status == "IN_PROGRESS");
@@ -114,6 +129,7 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
                 .or((first.map(|first| first.id) != Some(step.id)).then(|| "an earlier step is not COMPLETED".into()))
                 .or_else(inactive)
                 .or((!rows.has_inputs(step.id)).then(|| "an input of it is not READY".into()))
+                .or_else(|| rows.closed_output_of(step.id).map(|(name, why)| format!("it cannot make {name}: {why}")))
         }
         "ST9" | "ST14" | "ST17" if hop.is_some_and(|hop| hop.status == "EXECUTING") && mv.row() != "ST9" => {
             Some("its hop is EXECUTING: stop it first".into())
@@ -125,6 +141,28 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
             let step = rows.step(entity.id)?;
             let behind = rows.steps_of(step.hop_id).any(|s| s.sequence > step.sequence && s.status == "COMPLETED");
             behind.then(|| "a later step is COMPLETED: nothing runs before what was finished".into())
+        }
+        "ST18" => {
+            let unmade = rows.unmade_output(&rows.step(entity.id)?.result_mapping);
+            unmade
+                .map(|(name, status)| format!("its output {name} is {status} and takes no value: stop its hop instead"))
+        }
+        "ST20" => {
+            let (hop, step) = (hop?, rows.step(entity.id)?);
+            let makes = super::snapshot::mapped_assets(&step.result_mapping);
+            let given = |id: &Uuid| snapshot.said.fresh.iter().any(|fresh| fresh.asset.uuid() == *id);
+            let executed = hop.status == "FAILED" && phase(hop) == Some(HopPhase::Execute);
+            (!executed)
+                .then(|| "its hop has not failed in its execution".to_owned())
+                .or_else(|| {
+                    let closed = rows.closed_output(&makes);
+                    closed.map(|(name, why)| format!("nothing can be written into its output {name}: {why}"))
+                })
+                .or_else(|| {
+                    let missing = !makes.iter().all(given);
+                    missing
+                        .then(|| "its outputs are missing: resolve its call as a success, with its output".to_owned())
+                })
         }
         "AS11" => {
             let maps = |step: &&tool_step::Model| super::snapshot::mapped_assets(&step.result_mapping);
@@ -142,10 +180,32 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
                     && step.status != "COMPLETED"
                     && [mapped(&step.parameter_mapping), mapped(&step.result_mapping)].concat().contains(&entity.id)
             });
-            named.map(|step| format!("step {} refers to it: change or cancel that first", step.name))
+            let named = named.map(|step| format!("step {} refers to it: change or cancel that first", step.name));
+            named.or_else(|| promised(snapshot, mission, entity.id))
         }
+        "AS3" => promised(snapshot, mission, entity.id),
         _ => None,
     }
+}
+
+/// What is left of a promise may not go by itself: a mission without outputs, or a hop without its own, would count as
+/// done with nothing made.
+fn promised(snapshot: &Snapshot, mission: Option<&mission::Model>, id: Uuid) -> Option<String> {
+    let mission = mission.filter(|mission| !matches!(mission.status.as_str(), "COMPLETED" | "CANCELLED"))?;
+    let hop = snapshot.missions.current_hop(mission).filter(|hop| asset_ids(&hop.outputs).contains(&id));
+    let hop = hop.filter(|hop| !matches!(hop.status.as_str(), "COMPLETED" | "CANCELLED" | "deleted"));
+    if let Some(hop) = hop {
+        let number = hop.sequence;
+        return Some(format!("hop {number} makes it: reject or edit the plan of that hop, or cancel the hop, first"));
+    }
+    let outputs = snapshot.missions.assets.values();
+    let outputs = outputs.filter(|a| a.mission_id == mission.id && a.role == "output" && a.status != "deleted");
+    let last = outputs.map(|asset| asset.id).eq([id]);
+    let instead = match mission.status.as_str() {
+        "AWAITING_APPROVAL" => "revise the mission, or reject it as a whole",
+        _ => "refresh or fix it and have it made, or cancel the mission",
+    };
+    last.then(|| format!("it is the only output that the mission promises: {instead}"))
 }
 
 fn is_live(step: &tool_step::Model) -> bool {

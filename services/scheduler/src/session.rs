@@ -3,8 +3,8 @@
 use crate::{BATCH, Desk, go_on};
 use anyhow::Result;
 use chrono::Duration;
-use instar_core::id::{CallId, SessionId};
-use instar_core::machine::{session as session_machine, tool_call};
+use instar_core::id::{CallId, MissionId, SessionId};
+use instar_core::machine::{mission, session as session_machine, tool_call};
 use instar_runtime::{Act, ActError, Done, Snapshot};
 use serde_json::json;
 
@@ -41,7 +41,8 @@ async fn suspend_one(desk: &Desk, id: SessionId, errors: u64, window: Duration) 
 /// A closing session is closed when nothing in it is open, or by force when its grace is over.
 ///
 /// A close ends agents, turns and attached missions in its own commit. What can be left is a step that runs for a
-/// mission that is detached: it may end by itself for as long as the grace lasts.
+/// mission that is detached: it may end by itself for as long as the grace lasts. A mission cannot outlive its session,
+/// in which nobody could do anything about it any more: what has not ended then is cancelled.
 pub(crate) async fn close(desk: Desk) -> Result<()> {
     let store = desk.hub.store();
     let now = store.now().await?;
@@ -67,6 +68,9 @@ async fn close_one(desk: &Desk, id: SessionId, late: bool) -> Result<()> {
     if forced && !end_calls(desk, &snapshot).await? {
         return Ok(());
     }
+    if !end_missions(desk, &snapshot).await? {
+        return Ok(());
+    }
     let told = json!({"final_stats": store.statistics(id).await?, "forced": forced});
     let act = Act::new(id, id, &session_machine::TABLE, event, desk.actor.clone()).telling("session.closed", told);
     match act.carry_out(&desk.hub).await {
@@ -75,6 +79,22 @@ async fn close_one(desk: &Desk, id: SessionId, late: bool) -> Result<()> {
         Err(error) => return Err(error.into()),
     }
     Ok(())
+}
+
+/// Cancels missions that were detached; false if somebody moved one meanwhile.
+async fn end_missions(desk: &Desk, snapshot: &Snapshot) -> Result<bool> {
+    let session = SessionId::from(snapshot.session.id);
+    let live = snapshot.missions.missions.values().filter(|row| row.ended_at.is_none());
+    for id in live.map(|row| MissionId::from(row.id)) {
+        let act = Act::new(session, id, &mission::TABLE, "session_closing", desk.actor.clone());
+        match act.reason("session_closed").carry_out(&desk.hub).await {
+            Ok(Done::Moved { runes }) => desk.hub.follow(&runes),
+            Ok(Done::Ignored) => {}
+            Err(ActError::Refused(_) | ActError::Contended | ActError::Absent(_)) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(true)
 }
 
 /// Gives what still runs its result; false if somebody moved it meanwhile.

@@ -22,7 +22,7 @@ pub(crate) async fn look(desk: Desk) -> Result<()> {
 }
 
 async fn look_at(desk: &Desk, step: &tool_step::Model) -> Result<()> {
-    if step.status == "READY_TO_EXECUTE" && lost_its_input(desk, step).await? {
+    if step.status == "READY_TO_EXECUTE" && cannot_begin(desk, step).await? {
         return Ok(());
     }
     if desk.repeats.due(Why::Idle, step.id, step.version) {
@@ -31,30 +31,61 @@ async fn look_at(desk: &Desk, step: &tool_step::Model) -> Result<()> {
     Ok(())
 }
 
-/// A step whose input went bad while its hop runs can never begin: the hop fails, and says what to do.
-async fn lost_its_input(desk: &Desk, step: &tool_step::Model) -> Result<bool> {
+/// A step whose turn has come and that cannot run: what it reads went bad or is not there, what it makes takes no
+/// value.
+async fn cannot_begin(desk: &Desk, step: &tool_step::Model) -> Result<bool> {
     let store = desk.hub.store();
+    let mut awaited = None;
     for id in mapped_assets(&step.parameter_mapping) {
         let found = store.asset(AssetId::from(id)).await?;
-        let status = found.as_ref().map_or("deleted", |asset| asset.status.as_str());
-        if !matches!(status, "EXPIRED" | "ERROR" | "deleted") {
-            continue;
-        }
         let name = found.as_ref().map_or("an asset", |asset| asset.name.as_str());
-        let why = format!("step {} reads {name}, which is {status}: make it READY, then retry the hop", step.name);
-        let (session, hop) = (SessionId::from(step.session_id), HopId::from(step.hop_id));
-        let mut act = Act::new(session, hop, &hop_machine::TABLE, "step_failed", desk.actor.clone()).reason(&why);
-        // What it would have made cannot be made.
-        for output in mapped_assets(&step.result_mapping) {
-            let waits = store.asset(AssetId::from(output)).await?;
-            if waits.is_some_and(|asset| asset.status == "READY_FOR_PROCESSING") {
-                act = act.then(AssetId::from(output), &asset_machine::TABLE, "validation_failed");
+        match found.as_ref().map_or("deleted", |asset| asset.status.as_str()) {
+            "READY" => {}
+            status @ ("EXPIRED" | "ERROR" | "deleted") => {
+                let why =
+                    format!("step {} reads {name}, which is {status}: make it READY, then retry the hop", step.name);
+                fail(desk, step, &why).await?;
+                return Ok(true);
+            }
+            status => {
+                let advice =
+                    if status == "AWAITING_APPROVAL" { "accept it and provide its value" } else { "provide it" };
+                awaited = Some(format!("step {} reads {name}, which is {status}: {advice}", step.name));
             }
         }
-        settle(desk, act).await?;
+    }
+    for id in mapped_assets(&step.result_mapping) {
+        let found = store.asset(AssetId::from(id)).await?;
+        let name = found.as_ref().map_or("an asset", |asset| asset.name.as_str());
+        let advice = match found.as_ref().map_or("deleted", |asset| asset.status.as_str()) {
+            "AWAITING_APPROVAL" => "AWAITING_APPROVAL: accept it, then retry the hop",
+            "EXPIRED" => "EXPIRED: refresh it, then retry the hop",
+            "deleted" => "deleted: fix the hop",
+            _ => continue,
+        };
+        fail(desk, step, &format!("step {} makes {name}, which is {advice}", step.name)).await?;
         return Ok(true);
     }
-    Ok(false)
+    let Some(why) = awaited else { return Ok(false) };
+    match desk.hub.miss_input(step, &why, desk.actor.clone()).await {
+        Ok(()) | Err(ActError::Contended) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The hop of a step that can never begin fails, and says what to do.
+async fn fail(desk: &Desk, step: &tool_step::Model, why: &str) -> Result<()> {
+    let store = desk.hub.store();
+    let (session, hop) = (SessionId::from(step.session_id), HopId::from(step.hop_id));
+    let mut act = Act::new(session, hop, &hop_machine::TABLE, "step_failed", desk.actor.clone()).reason(why);
+    // What it would have made cannot be made.
+    for output in mapped_assets(&step.result_mapping) {
+        let waits = store.asset(AssetId::from(output)).await?;
+        if waits.is_some_and(|asset| asset.status == "READY_FOR_PROCESSING") {
+            act = act.then(AssetId::from(output), &asset_machine::TABLE, "validation_failed");
+        }
+    }
+    settle(desk, act).await
 }
 
 /// The pause before another attempt is over.

@@ -274,5 +274,7 @@ async fn is_closed_by_force_over_a_step_that_is_detached(world: World) -> Result
     let last = world.runes(&session).await?.pop().context("a rune")?;
     ensure!(last["kind"] == "session.closed" && last["payload"]["forced"] == true, "{last}");
     ensure!(voyage.calls(0).await?.iter().all(|call| call.status == "cancelled_result"));
+    let mission = voyage.hub.store().mission(voyage.mission).await?.context("mission")?;
+    ensure!(mission.status == "CANCELLED" && mission.awaits == "nobody", "{}", mission.status);
     Ok(())
 }

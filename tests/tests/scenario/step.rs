@@ -411,11 +411,12 @@ async fn find_damaged_content(world: World) -> Result<()> {
 }
 
 async fn survive_their_runner(world: World) -> Result<()> {
-    for (tool, ends) in [("slow_put", "COMPLETED"), ("slow_charge", "FAILED")] {
-        let plan: [Plan; 2] = [
-            (tool, json!({"token": "input"}), json!({})),
-            ("echo", json!({"text": "input"}), json!({"output": "output"})),
-        ];
+    let asset = json!("middle");
+    for (tool, makes, ends) in
+        [("slow_put", json!({}), "COMPLETED"), ("slow_charge", json!({"output": asset}), "FAILED")]
+    {
+        let plan: [Plan; 2] =
+            [(tool, json!({"token": "input"}), makes), ("echo", json!({"text": "input"}), json!({"output": "output"}))];
         let v = voyage(&world, plainly, &plan).await?;
         provide(&world, v.input, json!(format!("mortal {tool}"))).await?;
         v.execute().await?;
@@ -426,9 +427,26 @@ async fn survive_their_runner(world: World) -> Result<()> {
         let calls = v.calls(0).await?;
         if ends == "FAILED" {
             ensure!(calls.len() == 1 && calls[0].result_status.as_deref() == Some("unknown"), "{calls:?}");
-            // What failed in the making is made anew by a person's word.
             asset_is(&world, v.output, "READY_FOR_PROCESSING").await?;
+            had_succeeded(&world, &v).await?;
         }
     }
     Ok(())
+}
+
+/// A person has looked: the call whose outcome nobody knew had its effect. Its step is done, and never has another.
+async fn had_succeeded(world: &World, v: &Voyage) -> Result<()> {
+    let call = text(&step_is(world, v, 0, "FAILED").await?, "call_id")?;
+    let resolve = format!("/v1/tool-calls/{call}/resolve");
+    world.refused(&resolve, json!({"outcome": "retry"}), "say success, with its output").await?;
+    world.post(&resolve, json!({"outcome": "success", "output": 7})).await?.refuses(422, "expected string");
+    world.act(&resolve, json!({"outcome": "success", "output": "charged"})).await?;
+    let done = step_is(world, v, 0, "COMPLETED").await?;
+    ensure!(done["error"].is_null() && done["result"]["call_id"] == json!(call), "{done}");
+    ensure!(v.value(v.middle, 1).await? == "charged");
+    on_hop(world, v, "retry", json!({})).await?;
+    v.execute().await?;
+    v.hop_is(&["COMPLETED"]).await?;
+    ensure!(v.calls(0).await?.len() == 1, "it was called once");
+    v.is_sound().await
 }

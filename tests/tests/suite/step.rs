@@ -327,6 +327,109 @@ async fn an_input_that_expires_under_a_running_hop_fails_it_with_advice(stage: S
     v.is_sound().await
 }
 
+/// Its first step has nothing to do with assets: it only takes its time.
+fn late() -> [Plan; 2] {
+    [("sleep", json!({"ms": 1_000}), json!({})), ("echo", json!({"text": "input"}), json!({"output": "output"}))]
+}
+
+async fn an_output_that_takes_no_value_is_not_worked_for(stage: Stage) -> Result<()> {
+    let soon: Tweak = |role, row| row.ttl_ms = (role == "output").then_some(300);
+    let (_troupe, v) = ready(&stage, soon, &one_step()).await?;
+    v.provide(v.input, json!("x")).await?;
+    v.provide(v.output, json!("old")).await?;
+    v.asset_is(v.output, "EXPIRED").await?;
+    let refused = v.on_hop("execute_hop", person()).carry_out(&v.hub).await;
+    ensure!(matches!(&refused, Err(ActError::Refused(no)) if no.advice.contains("refresh it first")), "{refused:?}");
+    let found = v.hub.inspect_hop(v.hop, None, &Actor::system("test")).await?;
+    ensure!(found.wrong.len() == 1 && found.wrong[0].contains("refresh it first"), "{found:?}");
+    let hop = v.hop_is(&["HOP_IMPL_STARTED"]).await?;
+    ensure!(hop.repairs == 1 && v.calls(0).await?.is_empty(), "nothing ran");
+    v.act(v.on_asset(v.output, "refresh_asset")).await?;
+    assert_eq!(v.asset(v.output).await?.expires_at, None, "it has no value whose time could run out");
+
+    // Nor is a hop planned that would make it.
+    v.act(v.on_hop("cancel_hop", person())).await?;
+    let expire = Act::new(v.session, v.output, &machine::asset::TABLE, "ttl_exceeded", Actor::system("test"));
+    v.act(expire).await?;
+    let rows = Missions::of(v.hub.store().mission_rows(v.mission, None).await?);
+    let of = v.hub.store().mission(v.mission).await?.context("mission")?;
+    let form: mission_flow::HopForm =
+        serde_json::from_value(json!({"name": "once more", "output": {"asset_id": v.output}}))?;
+    let planned = mission_flow::hop(&rows, &of, Some(form), person());
+    ensure!(planned.is_err_and(|no| no.to_string().contains("refresh it first")));
+    v.is_sound().await
+}
+
+async fn what_is_in_the_making_has_no_time_that_runs_out(stage: Stage) -> Result<()> {
+    let hour: Tweak = |role, row| row.ttl_ms = (role == "output").then_some(3_600_000);
+    let (_troupe, v) = ready(&stage, hour, &[("sleep", json!({"ms": 60_000}), json!({"output": "output"}))]).await?;
+    v.provide(v.input, json!("x")).await?;
+    v.provide(v.output, json!("old")).await?;
+    ensure!(v.asset(v.output).await?.expires_at.is_some());
+    v.execute().await?;
+    let output = v.asset(v.output).await?;
+    assert_eq!((output.status.as_str(), output.expires_at), ("PROCESSING", None));
+    v.act(v.on_hop("stop_hop", person())).await?;
+    v.is_sound().await
+}
+
+async fn an_answer_that_has_nowhere_to_go_fails_its_step(stage: Stage) -> Result<()> {
+    let object: Tweak = |role, row| {
+        if role == "output" {
+            row.kind = "object".into();
+        }
+    };
+    let (_troupe, v) = ready(&stage, object, &[("sleep", json!({"ms": 1_500}), json!({"output": "output"}))]).await?;
+    v.provide(v.input, json!("x")).await?;
+    v.execute().await?;
+    v.call_is(0, |call| call.owner.is_some()).await?;
+    let expire = Act::new(v.session, v.output, &machine::asset::TABLE, "ttl_exceeded", Actor::system("test"));
+    v.act(expire).await?;
+    let hop = v.hop_is(&["FAILED", "COMPLETED"]).await?;
+    let why = hop.error.unwrap_or_default().to_string();
+    ensure!(hop.status == "FAILED" && why.contains("output is EXPIRED and takes no value"), "{} {why}", hop.status);
+    let call = v.calls(0).await?.pop().context("call")?;
+    assert_eq!((call.status.as_str(), call.result_status.as_deref()), ("completed_result", Some("success")));
+    let step = v.step(0).await?;
+    assert_eq!((step.status.as_str(), step.result), ("FAILED", None));
+    let mission = v.hub.store().mission(v.mission).await?.context("mission")?;
+    ensure!(mission.attention.is_some_and(|attention| attention["reason"] == "hop_failed"));
+    v.is_sound().await
+}
+
+async fn an_output_that_is_lost_before_its_step_begins_fails_the_hop_with_advice(stage: Stage) -> Result<()> {
+    let (_troupe, v) = ready(&stage, plainly, &late()).await?;
+    v.provide(v.input, json!("x")).await?;
+    v.execute().await?;
+    v.step_is(0, |step| step.status == "EXECUTING").await?;
+    let expire = Act::new(v.session, v.output, &machine::asset::TABLE, "ttl_exceeded", Actor::system("test"));
+    v.act(expire).await?;
+    let hop = v.hop_is(&["FAILED", "COMPLETED"]).await?;
+    let why = hop.error.unwrap_or_default().to_string();
+    ensure!(hop.status == "FAILED" && why.contains("refresh it, then retry the hop"), "{} {why}", hop.status);
+    ensure!(v.calls(1).await?.is_empty(), "what it would have done is not done");
+    v.is_sound().await
+}
+
+async fn a_step_whose_input_nobody_makes_calls_people_and_begins_when_it_is_there(stage: Stage) -> Result<()> {
+    let steps =
+        [("sleep", json!({"ms": 1}), json!({})), ("echo", json!({"text": "middle"}), json!({"output": "output"}))];
+    let (_troupe, v) = ready(&stage, plainly, &steps).await?;
+    v.provide(v.input, json!("x")).await?;
+    v.execute().await?;
+    let attention = wait::until_ok(WITHIN, || async {
+        let mission = v.hub.store().mission(v.mission).await?.context("mission")?;
+        mission.attention.context("nobody is called")
+    })
+    .await?;
+    ensure!(attention["reason"] == "input_missing" && attention["step_id"] == json!(v.steps[1]), "{attention}");
+    ensure!(attention["detail"].to_string().contains("provide it"), "{attention}");
+    v.provide(v.middle, json!("at last")).await?;
+    v.hop_is(&["COMPLETED"]).await?;
+    assert_eq!(v.hub.store().mission(v.mission).await?.context("mission")?.attention, None);
+    v.is_sound().await
+}
+
 async fn damaged_content_is_found_by_whoever_reads_it(stage: Stage) -> Result<()> {
     let (_troupe, v) = ready(&stage, plainly, &chain()).await?;
     v.provide(v.input, json!("the coast")).await?;
@@ -343,6 +446,26 @@ async fn damaged_content_is_found_by_whoever_reads_it(stage: Stage) -> Result<()
     let input = v.asset(v.input).await?;
     assert_eq!(input.status, "ERROR");
     ensure!(v.value(v.input, 1).await.is_err());
+    v.is_sound().await
+}
+
+async fn an_old_version_that_is_damaged_concerns_only_who_reads_it(stage: Stage) -> Result<()> {
+    let (_troupe, v) = ready(&stage, plainly, &chain()).await?;
+    v.provide(v.input, json!("first")).await?;
+    v.act(v.on_asset(v.input, "reprocess").then(v.input, &machine::asset::TABLE, "cancel_processing")).await?;
+    v.provide(v.input, json!("second")).await?;
+    let row = v.hub.store().asset_version(v.input, 1).await?.context("version")?;
+    let mut content = row.content.clone().context("inline")?;
+    content[0] ^= 1;
+    let changed = asset_version::ActiveModel { id: Set(row.id), content: Set(Some(content)), ..Default::default() };
+    asset_version::Entity::update(changed).exec(v.hub.store().db()).await?;
+    let read = v.value(v.input, 1).await;
+    ensure!(
+        read.is_err_and(|error| error.to_string().contains("version 1 of") && error.to_string().contains("damaged"))
+    );
+    assert_eq!(v.asset(v.input).await?.status, "READY");
+    assert_eq!(v.value(v.input, 2).await?, "second");
+    assert_eq!(v.hub.store().hop(v.hop).await?.context("hop")?.status, "HOP_IMPL_READY", "its approval stands");
     v.is_sound().await
 }
 
@@ -400,6 +523,12 @@ on_both! {
     a_step_that_nobody_was_told_of_is_found;
     an_input_that_expires_takes_the_approval_back;
     an_input_that_expires_under_a_running_hop_fails_it_with_advice;
+    an_output_that_takes_no_value_is_not_worked_for;
+    what_is_in_the_making_has_no_time_that_runs_out;
+    an_answer_that_has_nowhere_to_go_fails_its_step;
+    an_output_that_is_lost_before_its_step_begins_fails_the_hop_with_advice;
+    a_step_whose_input_nobody_makes_calls_people_and_begins_when_it_is_there;
     damaged_content_is_found_by_whoever_reads_it;
+    an_old_version_that_is_damaged_concerns_only_who_reads_it;
     large_content_is_kept_outside_the_database_and_held_against_its_hash;
 }

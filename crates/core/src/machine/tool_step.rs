@@ -31,12 +31,16 @@ super::machine! {
         ResetStep             "reset_step"             [User]              "bring a cancelled step back";
         DeleteStep            "delete_step"            [User Agent]        "remove it";
         MarkStepCompleted     "mark_step_completed"    [User]              "a person supplies its outputs";
+        AcceptResult          "accept_result"         [User]              "its call, whose outcome was not known, had succeeded";
         RestartStep           "restart_step"           [System]            "its hop is retried from the start";
     }
     rows {
         "ST1"  []                      CreateStep            => AwaitingConfiguration emits ["step.created"]  "hop HOP_IMPL_STARTED; sequence unique in hop";
         "ST2"  [AwaitingConfiguration] SelectTool            => ReadyToConfigure emits ["step.tool_selected"] "tool registered and enabled";
         "ST3"  [ReadyToConfigure]      CompleteConfiguration => ReadyToExecute   emits ["step.configured"]    "mappings and resources valid";
+        // No service raises it: steps come into being with a proposal that was checked as a whole (H13), and what is found
+        // out later, when they are approved, executed or lose an input, reopens them (ST13). The row is there for one that
+        // configures steps one by one.
         "ST4"  [ReadyToConfigure]      ConfigurationFailed   => Failed           emits ["step.failed"]        "phase = configure";
         "ST5"  [ReadyToExecute]        StartStep             => Executing        emits ["step.started"]       "hop EXECUTING; earlier steps COMPLETED; inputs READY; session active";
         "ST6"  [Executing]             StepSucceeded         => Completed        emits ["step.completed"]     "outputs fit their schemas";
@@ -53,6 +57,7 @@ super::machine! {
         "ST17" [AwaitingConfiguration Failed Cancelled] DeleteStep => Deleted    emits ["step.deleted"]       "hop not EXECUTING";
         "ST18" [Executing]             MarkStepCompleted     => Completed        emits ["step.completed"]     "outputs supplied; manual = true";
         "ST19" [Completed]             RestartStep           => ReadyToExecute   emits ["step.retried"]       "H29 with restart = true";
+        "ST20" [Failed]                AcceptResult          => Completed        emits ["step.completed"]     "added: C23 as a success of its last call; hop failed in its execution; outputs supplied; manual = true";
     }
     ignores {}
     refuses {}

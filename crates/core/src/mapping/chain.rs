@@ -31,6 +31,8 @@ pub struct Held<'a> {
     pub role: Role,
     /// It has a value now.
     pub ready: bool,
+    /// Why no step can write it as it is, and what to do about that.
+    pub closed: Option<&'a str>,
 }
 
 /// Everything that is wrong with the chain; nothing means that it may be approved. `tool` answers for tools
@@ -158,6 +160,10 @@ impl<'a> Look<'a> {
 
     fn write(&mut self, label: &str, result: &str, id: AssetId, made: Option<&Schema>) {
         let Some(asset) = self.held(label, &format!("result {result:?}"), id) else { return };
+        if let Some(why) = asset.closed {
+            let why = format!("{label}: the result {result:?} cannot go into {} ({id}): {why}", asset.name);
+            self.fault(Code::NotWritable, why);
+        }
         if let Some(Err(why)) = made.map(|made| made.flows_into(asset.schema)) {
             let why = format!("{label}: the result {result:?} cannot become {} ({id}): {why}", asset.name);
             self.fault(Code::Misfit, why);

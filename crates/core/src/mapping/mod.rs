@@ -49,6 +49,7 @@ pub enum Code {
     NotAvailable,
     UnknownResult,
     WrittenTwice,
+    NotWritable,
     Misfit,
     NeverWritten,
     MissingResult,

@@ -33,6 +33,8 @@ fn tool(name: &str) -> Option<Face> {
 
 struct Hop {
     schemas: Vec<(AssetId, &'static str, Schema, Role, bool)>,
+    /// An asset that nothing can be written into.
+    closed: Option<(AssetId, &'static str)>,
 }
 
 impl Hop {
@@ -44,6 +46,7 @@ impl Hop {
                 (id(2), "page", of("string"), Role::Intermediate, false),
                 (id(3), "report", of("markdown"), Role::Output, false),
             ],
+            closed: None,
         }
     }
 
@@ -64,7 +67,10 @@ impl Hop {
         let assets: Vec<Held<'_>> = self
             .schemas
             .iter()
-            .map(|(id, name, schema, role, ready)| Held { id: *id, name, schema, role: *role, ready: *ready })
+            .map(|(id, name, schema, role, ready)| {
+                let closed = self.closed.filter(|(closed, _)| closed == id).map(|(_, why)| why);
+                Held { id: *id, name, schema, role: *role, ready: *ready, closed }
+            })
             .collect();
         check(&steps, &assets, tool).into_iter().map(|fault| (fault.code, fault.step, fault.message)).collect()
     }
@@ -128,6 +134,15 @@ fn what_is_read_must_have_been_written_before() {
     let mut hop = Hop::new();
     hop.schemas[1].4 = true;
     assert_eq!(hop.check(&[write(), fetch()]), [], "it has a value from before");
+}
+
+#[test]
+fn what_takes_no_value_is_not_written() {
+    let mut hop = Hop::new();
+    hop.closed = Some((id(2), "it is EXPIRED: refresh it first"));
+    let faults = hop.check(&[fetch(), write()]);
+    assert_eq!(codes(&faults), [(Code::NotWritable, Some(1))]);
+    assert!(faults[0].2.contains("cannot go into page") && faults[0].2.contains("refresh it first"), "{}", faults[0].2);
 }
 
 #[test]

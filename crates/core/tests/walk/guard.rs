@@ -108,6 +108,10 @@ pub(crate) fn passes(w: &World, entity: Entity, row: &str, event: &str) -> bool 
         }
         "ST17" => !is(&hop::TABLE, owner, &["EXECUTING"]),
         "ST18" => is(&hop::TABLE, owner, &["EXECUTING"]),
+        "ST20" => {
+            let executed = owner.and_then(|hop| w.phase.get(&hop)) == Some(&HopPhase::Execute);
+            is(&hop::TABLE, owner, &["FAILED"]) && executed
+        }
         "AS1" | "AS17" | "AS19" => open,
         "P3" => !w.related(entity, Reach::NewTasksOfPlan).is_empty(),
         "P4" | "P5" => tasks(w, entity).contains(&"pending"),

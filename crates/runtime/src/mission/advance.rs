@@ -7,13 +7,13 @@ use super::ask::{self, Task};
 use super::propose;
 use crate::act::{Act, ActError, Done};
 use crate::hub::Hub;
-use crate::snapshot::{GATE_TIMEOUT, Missions};
+use crate::snapshot::{GATE_TIMEOUT, INPUT_MISSING, Missions};
 use instar_core::decide::{Awaits, FailureClass, GatePolicy};
-use instar_core::id::{AgentId, HopId, MissionId, SessionId};
+use instar_core::id::{AgentId, HopId, MissionId, SessionId, StepId};
 use instar_core::machine::{By, hop as hop_machine, mission as mission_machine};
 use instar_core::rune::payload::MissionAttention;
 use instar_core::rune::{Actor, Draft, Rune};
-use instar_store::entity::{agent, hop, mission, session};
+use instar_store::entity::{agent, hop, mission, session, tool_step};
 use instar_store::{Answer, Change, Commit};
 use serde_json::json;
 
@@ -220,6 +220,27 @@ impl Hub {
         let mut act = act.reason(why).while_session("active");
         act.said.class = Some(FailureClass::Recoverable);
         runes(act.carry_out(self).await)
+    }
+
+    /// Calls people to a step that cannot begin before they make what it reads. Once: it begins by itself then.
+    pub async fn miss_input(&self, step: &tool_step::Model, why: &str, actor: Actor) -> Result<(), ActError> {
+        let id = MissionId::from(step.mission_id);
+        let Some(mission) = self.store().mission(id).await? else { return Ok(()) };
+        let called = mission.attention.as_ref().is_some_and(|attention| attention["reason"] == INPUT_MISSING);
+        if called || mission.current_hop_id != Some(step.hop_id) {
+            return Ok(());
+        }
+        let mut commit = Commit::new(SessionId::from(mission.session_id), actor);
+        let (at, hop, step) = (commit.at(), HopId::from(step.hop_id), StepId::from(step.id));
+        commit.change(Change::entity(&mission::TABLE, id).version(mission.version).set(
+            mission::Column::Attention,
+            json!({"reason": INPUT_MISSING, "hop_id": hop, "step_id": step, "detail": why, "at": at}),
+        ));
+        let error = json!({"step_id": step, "detail": why});
+        commit.rune(Draft::new(id, &MissionAttention { reason: INPUT_MISSING.into(), hop_id: Some(hop), error })?);
+        // If something has moved meanwhile, the next look sees it.
+        self.commit(commit).await?;
+        Ok(())
     }
 
     /// Reminds people of a gate that nobody has opened in time. It stays closed.

@@ -1,6 +1,6 @@
 //! Whether the steps of a hop fit together, with the hop and its assets as they are.
 
-use crate::snapshot::{Missions, asset_ids};
+use crate::snapshot::{Missions, asset_ids, closed};
 use instar_core::asset::{Role, Schema};
 use instar_core::id::AssetId;
 use instar_core::mapping::{self, Face, Held};
@@ -39,6 +39,7 @@ pub(super) fn faults(
             schema,
             role: *role,
             ready: row.status == "READY",
+            closed: closed(&row.status),
         })
         .collect();
     let (mut read, mut wrong) = (Vec::new(), Vec::new());

@@ -5,7 +5,7 @@
 use super::form::{ASSETS_MAX, AssetForm, HopForm, MissionEdit, MissionForm, OutputForm, Place, StepForm, Terms};
 use crate::act::{Act, ActError};
 use crate::asset::Fresh;
-use crate::snapshot::{Missions, Row, Snapshot};
+use crate::snapshot::{Missions, Row, Snapshot, closed};
 use chrono::{SubsecRound, Utc};
 use instar_core::cascade::Reach;
 use instar_core::id::{AgentId, AssetId, Entity, HopId, Kind, MissionId, SessionId, StepId};
@@ -194,7 +194,14 @@ fn planned<'a>(act: Act<'a>, rows: &Missions, hop: &hop::Model, form: HopForm) -
             let why = format!("output: {asset} is no asset of this mission; it has: {}", names(rows));
             return Err(ActError::Unfit(why));
         }
-        Some(OutputForm { asset_id: Some(asset), .. }) => outputs = Some(*asset),
+        Some(OutputForm { asset_id: Some(asset), .. }) => {
+            // What the hop proposes itself is accepted with its plan.
+            let named = rows.assets.get(&asset.uuid()).filter(|row| row.hop_id != Some(hop.id));
+            if let Some((row, why)) = named.and_then(|row| Some((row, closed(&row.status)?))) {
+                return Err(ActError::Unfit(format!("output: nothing can be written into {}: {why}", row.name)));
+            }
+            outputs = Some(*asset);
+        }
         Some(OutputForm { asset: Some(new), .. }) => {
             let proposed = |asset: &&&asset::Model| asset.name == new.name && asset.status == "AWAITING_APPROVAL";
             match own.iter().find(proposed) {
@@ -288,7 +295,9 @@ pub fn scratch(hop: &hop::Model, forms: &[AssetForm], author: &Actor) -> Vec<ass
         role: "intermediate",
         author: &author,
     };
-    forms.iter().map(|form| asset::Model { scope: "hop".into(), ..form.row(&place, at) }).collect()
+    let born = asset_machine::State::ReadyForProcessing.token();
+    let row = |form: &AssetForm| asset::Model { scope: "hop".into(), status: born.into(), ..form.row(&place, at) };
+    forms.iter().map(row).collect()
 }
 
 /// Lets them be born with the proposal that names them.

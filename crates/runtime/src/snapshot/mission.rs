@@ -62,6 +62,16 @@ pub fn mapped_assets(mapping: &Value) -> Vec<Uuid> {
     named.filter_map(|text| text.parse::<AssetId>().ok()).map(AssetId::uuid).collect()
 }
 
+/// Why nothing can be written into an asset in this state, and what to do about that.
+pub(crate) fn closed(status: &str) -> Option<&'static str> {
+    match status {
+        "AWAITING_APPROVAL" => Some("it is AWAITING_APPROVAL: accept it first"),
+        "EXPIRED" => Some("it is EXPIRED: refresh it first"),
+        "deleted" => Some("it is deleted: name another asset"),
+        _ => None,
+    }
+}
+
 impl Missions {
     pub fn of(rows: MissionRows) -> Missions {
         let mut missions = Missions::default();
@@ -182,6 +192,28 @@ impl Missions {
         mapped_assets(&step.parameter_mapping).iter().all(|id| {
             let status = self.assets.get(id).map(|asset| asset.status.as_str());
             status == Some("READY") || (status == Some("PROCESSING") && before.contains(id))
+        })
+    }
+
+    /// One of these assets that nothing can be written into, and why. A step that makes it would have its effect, and
+    /// its answer would be lost.
+    pub(crate) fn closed_output(&self, outputs: &[Uuid]) -> Option<(&str, &'static str)> {
+        outputs.iter().find_map(|id| match self.assets.get(id) {
+            Some(asset) => closed(&asset.status).map(|why| (asset.name.as_str(), why)),
+            None => closed("deleted").map(|why| ("an asset", why)),
+        })
+    }
+
+    /// The same for what a step makes.
+    pub(crate) fn closed_output_of(&self, step: Uuid) -> Option<(&str, &'static str)> {
+        self.closed_output(&mapped_assets(&self.step(step)?.result_mapping))
+    }
+
+    /// One that a mapping names and that is not in the making, with its state.
+    pub(crate) fn unmade_output(&self, mapping: &Value) -> Option<(&str, &str)> {
+        mapped_assets(mapping).iter().find_map(|id| match self.assets.get(id) {
+            Some(asset) => (asset.status != "PROCESSING").then_some((asset.name.as_str(), asset.status.as_str())),
+            None => Some(("an asset", "deleted")),
         })
     }
 

@@ -7,10 +7,11 @@ mod mission;
 mod plan;
 pub(crate) mod settle;
 
+pub(crate) use mission::closed;
 pub(crate) use mission::is_by_plan;
 pub use mission::{Missions, REPAIRS_MAX, Row, asset_ids, attempts, gates, mapped_assets};
 pub(crate) use settle::failed_phase;
-pub(crate) use settle::{GATE_TIMEOUT, PLAN_BLOCKED};
+pub(crate) use settle::{GATE_TIMEOUT, INPUT_MISSING, PLAN_BLOCKED};
 
 pub(crate) use plan::Plans;
 
@@ -318,7 +319,10 @@ impl View for Snapshot {
             Fact::ByPlan => self.missions.hops.get(&of.id).is_some_and(is_by_plan),
             Fact::ToolChosen => self.missions.step(of.id).is_some_and(|step| step.tool.is_some()),
             Fact::Configured => self.missions.step(of.id).is_some_and(|step| step.validation_errors.is_none()),
-            Fact::Startable => self.session.status == "active" && self.missions.has_inputs(of.id),
+            Fact::Startable => {
+                let ready = self.missions.has_inputs(of.id) && self.missions.closed_output_of(of.id).is_none();
+                self.session.status == "active" && ready
+            }
             Fact::StopOnFirstFailure => self.plans.stops_on_first_failure(of.id),
             other => self.facts.contains(&other),
         }

@@ -14,6 +14,8 @@ use uuid::Uuid;
 
 /// Why a person should look: nobody has decided in time.
 pub(crate) const GATE_TIMEOUT: &str = "gate_timeout";
+/// The same: a step of a hop that runs waits for an input that nobody makes.
+pub(crate) const INPUT_MISSING: &str = "input_missing";
 /// The same: the plan that carries the hop out cannot go on.
 pub(crate) const PLAN_BLOCKED: &str = "plan_blocked";
 
@@ -35,6 +37,8 @@ impl Snapshot {
                     let reason = told.unwrap_or(reason).to_owned();
                     if let Some(row) = self.missions.step_mut(entity.id) {
                         settle_step(row, mv, call, effect, &reason, at);
+                        let mission = row.mission_id;
+                        self.missions.found_input(mission, mv);
                     }
                 }
                 Kind::Asset => {
@@ -64,6 +68,35 @@ impl Snapshot {
 
     fn newcomer(&self, reach: Reach, of: Entity) -> Option<Uuid> {
         self.relations.iter().find(|(by, from, _)| *by == reach && *from == of).map(|(_, _, entity)| entity.id)
+    }
+
+    /// What a proposal consists of is changed by itself: the proposal is another one, and whoever has seen the one
+    /// before decides nothing. A change of the proposal as a whole counts its revisions itself.
+    pub(crate) fn revise_owner(&mut self, change: &Planned) {
+        let (id, row) = (change.entity.id, change.mv.row());
+        let (mission, hop) = match row {
+            "AS1" | "AS3" | "AS16" | "AS17" | "AS20" => {
+                let Some(asset) = self.missions.assets.get(&id) else { return };
+                let current = self.missions.missions.get(&asset.mission_id).and_then(|m| m.current_hop_id);
+                let concerns = |hop: &&hop::Model| {
+                    let named = [super::asset_ids(&hop.inputs), super::asset_ids(&hop.outputs)].concat();
+                    asset.hop_id == Some(hop.id) || named.contains(&id)
+                };
+                let hop = current.and_then(|hop| self.missions.hops.get(&hop)).filter(concerns);
+                (Some(asset.mission_id), hop.map(|hop| hop.id))
+            }
+            "ST9" | "ST14" | "ST17" => (None, self.missions.step(id).map(|step| step.hop_id)),
+            _ => return,
+        };
+        let mission = mission.and_then(|mission| self.missions.missions.get_mut(&mission));
+        if let Some(mission) = mission.filter(|mission| mission.status == "AWAITING_APPROVAL") {
+            mission.revision += 1;
+        }
+        let proposed = ["HOP_PLAN_PROPOSED", "HOP_IMPL_PROPOSED"];
+        let hop = hop.and_then(|hop| self.missions.hops.get_mut(&hop));
+        if let Some(hop) = hop.filter(|hop| proposed.contains(&hop.status.as_str())) {
+            hop.revision += 1;
+        }
     }
 
     /// Writes down for every mission who has to act next, and when a person is reminded of it.
@@ -164,6 +197,13 @@ impl Missions {
         row.gate_due_at = row.gate_due_at.or(due).filter(|_| timed && !reminded);
     }
 
+    /// A step that begins waits for no input any more.
+    fn found_input(&mut self, mission: Uuid, mv: &Move) {
+        if let Some(mission) = self.missions.get_mut(&mission).filter(|_| mv.row() == "ST5") {
+            mission.attention = mission.attention.take().filter(|attention| attention["reason"] != INPUT_MISSING);
+        }
+    }
+
     /// The versions of its inputs that an execution reads.
     fn pinned(&self, hop: Uuid) -> Value {
         let inputs = self.hops.get(&hop).map(|hop| super::asset_ids(&hop.inputs)).unwrap_or_default();
@@ -259,6 +299,7 @@ fn settle_step(
         }
         "ST4" | "ST8" => row.error = Some(json!({"message": reason})),
         "ST11" | "ST12" | "ST19" => (row.attempts, row.next_at, row.error) = (0, None, None),
+        "ST20" => row.error = None,
         "ST14" | "ST16" => (row.tool, row.attempts, row.error) = (None, 0, None),
         _ => {}
     }
@@ -272,9 +313,10 @@ fn settle_asset(row: &mut asset::Model, mv: &Move, reason: &str, at: DateTime<Ut
     row.ended_at = (!is_live(mv.table(), mv.to())).then_some(at);
     match mv.row() {
         "AS6" | "AS7" | "AS10" => row.error = Some(json!({"message": reason})),
-        "AS4" | "AS5" | "AS9" | "AS12" | "AS13" | "AS14" => row.error = None,
-        // Its time begins anew.
-        "AS15" => (row.error, row.expires_at) = (None, row.ttl_ms.map(|ttl| at + Duration::milliseconds(ttl))),
+        "AS5" | "AS9" | "AS13" => row.error = None,
+        // What is in the making has no time that could run out: its value has, from when it is there. What is brought
+        // back has none either.
+        "AS4" | "AS12" | "AS14" | "AS15" => (row.error, row.expires_at) = (None, None),
         "AS18" => row.promoted_version = Some(row.content_version),
         "AS20" => row.revision += 1,
         _ => {}

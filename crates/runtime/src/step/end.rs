@@ -8,8 +8,8 @@ use crate::hub::Hub;
 use instar_core::asset::Schema;
 use instar_core::asset::lineage::Version;
 use instar_core::decide::{Attempt, Effect, FailureClass, Tries};
-use instar_core::id::{AssetId, CallId, SessionId, StepId};
-use instar_core::machine::tool_call as machine;
+use instar_core::id::{AssetId, CallId, HopId, SessionId, StepId};
+use instar_core::machine::{tool_call as machine, tool_step as step_machine};
 use instar_core::mapping;
 use instar_core::rune::Actor;
 use instar_core::rune::payload::ResultStatus;
@@ -72,6 +72,15 @@ impl Hub {
         let Some(step) = self.store().step(StepId::from(step)).await? else {
             return Ok(Err("its step is gone".into()));
         };
+        self.take_apart_for(&step, call, outcome).await
+    }
+
+    async fn take_apart_for(
+        &self,
+        step: &tool_step::Model,
+        call: &tool_call::Model,
+        outcome: &Outcome,
+    ) -> Result<Result<Vec<Fresh>, String>, crate::AssetError> {
         if outcome.truncated {
             let why = "the tool's answer is not whole: raise its max_output_bytes, or have it answer with less";
             return Ok(Err(why.into()));
@@ -100,6 +109,28 @@ impl Hub {
             }
         }
         Ok(Ok(fresh))
+    }
+
+    /// What a person says that a call of unknown outcome came to, taken apart as its answer would have been. `None`: its
+    /// step is not FAILED by it, and nothing follows but that it is known.
+    pub async fn step_resolved(
+        &self,
+        call: &tool_call::Model,
+        output: &Value,
+    ) -> Result<Option<Result<Resolved, String>>, crate::AssetError> {
+        let Some(step) = call.step_id else { return Ok(None) };
+        let (Some(step), last) = (self.store().step(StepId::from(step)).await?, Some(call.id)) else {
+            return Ok(None);
+        };
+        let hop = self.store().hop(HopId::from(step.hop_id)).await?;
+        let executed = hop.is_some_and(|hop| hop.status == "FAILED" && hop.phase.as_deref() == Some("execute"));
+        if !executed || step.status != "FAILED" || step.call_id != last {
+            return Ok(None);
+        }
+        let (output, error, duration_ms) = (output.clone(), None, 0);
+        let said = Outcome { status: ResultStatus::Success, output, error, duration_ms, truncated: false };
+        let fresh = self.take_apart_for(&step, call, &said).await?;
+        Ok(Some(fresh.map(|fresh| Resolved { step: StepId::from(step.id), fresh })))
     }
 
     async fn schemas(&self, assets: &[AssetId]) -> Result<BTreeMap<AssetId, Schema>, crate::AssetError> {
@@ -146,6 +177,23 @@ impl Hub {
     }
 }
 
+/// What a call of unknown outcome has made after all, for its step.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    step: StepId,
+    fresh: Vec<Fresh>,
+}
+
+/// A step that failed because nobody knew whether its call had succeeded is done: it had. No other call is made for it.
+pub fn accept<'a>(call: &tool_call::Model, resolved: Resolved, actor: Actor) -> Act<'a> {
+    let Resolved { step, fresh } = resolved;
+    let done = json!({"call_id": CallId::from(call.id), "outputs": outputs(&fresh)});
+    let act = Act::new(SessionId::from(call.session_id), step, &step_machine::TABLE, "accept_result", actor)
+        .reason("its call had succeeded")
+        .editing(move |snapshot| keep_result(snapshot, step.uuid(), &done));
+    fresh.into_iter().fold(act, Act::writing)
+}
+
 /// The versions that a call reads.
 fn read_by(arguments: &Value) -> Vec<Version> {
     arguments.as_object().into_iter().flat_map(|fields| fields.values()).filter_map(mapping::reference).collect()
@@ -170,6 +218,13 @@ pub fn finish<'a>(call: &tool_call::Model, ended: &'a Ended, actor: Actor, bench
             }
             let attempts = row.step_id.and_then(|step| snapshot.missions.step(step)).map(tries);
             let attempts = attempts.unwrap_or(Tries { made: 1, max: 1 });
+            let unkept = unkept(snapshot, id.uuid()).filter(|_| fits && status == ResultStatus::Success);
+            let fits = fits && unkept.is_none();
+            if let Some(why) = unkept
+                && let Some(row) = snapshot.calls.iter_mut().find(|call| call.id == id.uuid())
+            {
+                row.result = Some(json!({"error": why}));
+            }
             snapshot.said.attempt = Some(Attempt { status, outputs_fit: fits, retryable, effect, attempts });
             if status == ResultStatus::Success && fits {
                 bench.bring(snapshot, id.into(), &fresh);
@@ -194,9 +249,18 @@ pub fn finish<'a>(call: &tool_call::Model, ended: &'a Ended, actor: Actor, bench
 }
 
 fn keep_result(snapshot: &mut crate::Snapshot, step: Uuid, done: &Value) {
-    if let Some(step) = snapshot.missions.step_mut(step) {
+    if let Some(step) = snapshot.missions.step_mut(step).filter(|step| step.status == "COMPLETED") {
         step.result = Some(done.clone());
     }
+}
+
+/// Why an answer has nowhere to go: an output that is not in the making takes no value, and a step that would count as
+/// done without it would have lost it.
+fn unkept(snapshot: &crate::Snapshot, call: Uuid) -> Option<String> {
+    let step = snapshot.missions.step(snapshot.call(call)?.step_id?)?;
+    snapshot.missions.unmade_output(&step.result_mapping).map(|(name, status)| {
+        format!("its answer cannot be kept: {name} is {status} and takes no value; supply it by hand once it does")
+    })
 }
 
 fn tries(step: &tool_step::Model) -> Tries {

@@ -7,7 +7,7 @@ mod call;
 mod end;
 
 pub use call::{Bench, Tools};
-pub use end::{End, Ended, finish};
+pub use end::{End, Ended, Resolved, accept, finish};
 
 use crate::act::Act;
 use crate::hub::Hub;

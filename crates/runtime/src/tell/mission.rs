@@ -154,11 +154,14 @@ fn step(entry: &Entry, row: &tool_step::Model, scene: &Scene<'_>) -> Value {
             "resource_configs": row.resource_configs,
         }),
         "step.started" => json!({"attempt": row.attempts.max(1), "call_id": row.call_id.map(CallId::from)}),
-        "step.completed" => json!({"manual": made(entry, "ST18"), "outputs": row.result}),
+        "step.completed" => {
+            json!({"manual": made(entry, "ST18") || made(entry, "ST20"), "outputs": row.result})
+        }
         "step.attempt_failed" => json!({"attempt": row.attempts, "error": reason, "next_at": row.next_at}),
         "step.failed" => {
             let phase = if made(entry, "ST4") { "configure" } else { "execute" };
-            json!({"phase": phase, "error": reason, "attempt": row.attempts})
+            let error = row.error.as_ref().and_then(|error| error["message"].as_str()).unwrap_or(reason);
+            json!({"phase": phase, "error": error, "attempt": row.attempts})
         }
         "step.retried" => json!({"restart": made(entry, "ST19"), "reason": reason}),
         "step.config_reopened" => json!({"errors": row.validation_errors.clone().unwrap_or_else(|| json!([])),

@@ -145,7 +145,7 @@ fn dressed(mut response: Response, version: &asset_version::Model, tag: &str) ->
 async fn damage(hub: &Hub, asset: &asset::Model, version: &asset_version::Model, actor: Actor) -> Problem {
     let why = "its object is gone or its hash does not fit";
     let error = AssetError::Damaged { asset: AssetId::from(asset.id), version: version.number, why };
-    hub.damaged(asset, &error.to_string(), system(actor)).await;
+    hub.damaged(asset, version.number, &error.to_string(), system(actor)).await;
     error.into()
 }
 

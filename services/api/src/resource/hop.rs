@@ -331,6 +331,26 @@ pub(crate) async fn older(call: Arc<Call>) -> Result<Reply, Problem> {
     let (row, mission) = rows(&call).await?;
     let Older { command } = call.read()?;
     let id = HopId::from(row.id);
+    if command == vocabulary::Command::ResetMission {
+        return start_over(&call, &mission, id).await;
+    }
     voyage::older(&call, command, &mission, Some(&row), Shown::ok(id)).await?;
     Ok(Reply::ok(shown(&call, id).await?))
+}
+
+/// Another instance of the hop's mission. The hop stays as it is, and its mission points at the new one.
+async fn start_over(call: &Call, mission: &mission::Model, id: HopId) -> Result<Reply, Problem> {
+    let of = MissionId::from(mission.id);
+    let given = super::mission::given(call, of).await?;
+    voyage::again(call, of, None, StatusCode::OK, |rows| {
+        let old = rows.missions.get(&mission.id).unwrap_or(mission);
+        let (act, _) = flow::reset_mission(rows, old, &given, None, call.actor())?;
+        Ok((act.reason(voyage::reason(call, "started over")), id))
+    })
+    .await?;
+    let new = call.api.store().mission(of).await?.and_then(|row| row.reset_to);
+    if let Some(new) = new {
+        voyage::advance(call, MissionId::from(new)).await;
+    }
+    Ok(Reply::ok(shown(call, id).await?))
 }

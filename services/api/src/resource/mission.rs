@@ -16,7 +16,7 @@ use instar_core::machine::{hop as hop_machine, mission as machine};
 use instar_core::vocabulary;
 use instar_runtime::Missions;
 use instar_runtime::mission::{self as flow, MissionEdit, MissionForm, Terms, TermsEdit};
-use instar_store::entity::{hop, mission, session};
+use instar_store::entity::{asset_version, hop, mission, session};
 use instar_store::{Addressee, Change};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::Deserialize;
@@ -71,7 +71,7 @@ pub(crate) static NEW_MISSION: Shape = Shape {
         may("gate_timeout_ms", Kind::Integer, "After this long a timed gate asks for attention; it never opens by it"),
         may("on_hop_failure", Kind::Choice(&["attention", "fail"]), "When a hop has no attempt left; attention"),
         may("hop_attempts_max", Kind::Integer, "How often a hop is executed; 3"),
-        may("detached", Kind::Bool, "Whether it is left as it is when its session closes"),
+        may("detached", Kind::Bool, "Whether what runs of it may end when its session closes"),
     ],
 };
 pub(crate) static MISSION: Shape = Shape {
@@ -347,6 +347,15 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
     Ok(Reply::ok(shown(&call, id).await?))
 }
 
+/// The values of a mission's inputs: another instance of it has them too.
+pub(super) async fn given(call: &Call, id: MissionId) -> Result<Vec<asset_version::Model>, Problem> {
+    let mut given = Vec::new();
+    for asset in call.api.store().assets_of(id).await?.into_iter().filter(flow::has_input) {
+        given.extend(call.api.store().asset_version(AssetId::from(asset.id), asset.content_version).await?);
+    }
+    Ok(given)
+}
+
 /// Answers the new instance; the old one points at it.
 pub(crate) async fn reset(call: Arc<Call>) -> Result<Reply, Problem> {
     let (row, session) = find::mission(&call).await?;
@@ -355,10 +364,7 @@ pub(crate) async fn reset(call: Arc<Call>) -> Result<Reply, Problem> {
     if let Some(agent) = agent {
         voyage::fit_agent(&call, &session, agent).await?;
     }
-    let mut given = Vec::new();
-    for asset in call.api.store().assets_of(id).await?.into_iter().filter(flow::has_input) {
-        given.extend(call.api.store().asset_version(AssetId::from(asset.id), asset.content_version).await?);
-    }
+    let given = given(&call, id).await?;
     let new = voyage::again(&call, id, None, StatusCode::CREATED, |rows| {
         let old = rows.missions.get(&row.id).unwrap_or(&row);
         let (act, new) = flow::reset_mission(rows, old, &given, agent, call.actor())?;

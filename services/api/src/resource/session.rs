@@ -73,7 +73,7 @@ pub(crate) static MISSIONS: Shape = Shape {
         may("gate_timeout_ms", Kind::Integer, "After this long a timed gate asks for attention"),
         may("on_hop_failure", Kind::Choice(&["attention", "fail"]), "When a hop has no attempt left; attention"),
         may("hop_attempts_max", Kind::Integer, "How often a hop is executed; 3"),
-        may("detached", Kind::Bool, "Whether they are left as they are when the session closes"),
+        may("detached", Kind::Bool, "Whether what runs of them may end when the session closes"),
     ],
 };
 pub(crate) static PLANS: Shape = Shape {

@@ -15,7 +15,7 @@ use instar_core::machine::{Phase, tool_call as machine};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::{ToolApproved, ToolResolved};
 use instar_runtime::hold::Holds;
-use instar_runtime::{ActError, flow};
+use instar_runtime::{ActError, flow, step};
 use instar_store::entity::{session, tool_call};
 use instar_store::{Change, Commit};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -260,15 +260,40 @@ pub(crate) async fn resolve(call: Arc<Call>) -> Result<Reply, Problem> {
         return again(&call).await;
     }
     let output = call.body.get("output").cloned().unwrap_or(Value::Null);
-    let (_, answer) = settle(&call, find::tool_call, |(row, _)| {
+    let said = (outcome == "success").then_some(&output);
+    let look = |call| async move {
+        let (row, _) = find::tool_call(call).await?;
+        let step = match said {
+            Some(output) => step_done(call, &row, output).await?,
+            None => None,
+        };
+        Ok((row, step))
+    };
+    let (landed, answer) = settle(&call, look, |(row, step)| {
         let session = SessionId::from(row.session_id);
-        let (mut commit, after) = resolved(&call, row, &outcome, &output, json!({}))?;
+        let (commit, after) = resolved(&call, row, &outcome, &output, json!({}))?;
+        let mut commit = step.into_iter().fold(commit, Commit::then);
         let answer = show(&after);
         call.keep(&mut commit, session, StatusCode::OK, &answer);
         Ok((commit, answer))
     })
     .await?;
+    call.api.hub().follow(&landed.runes);
     Ok(Reply::kept(StatusCode::OK, answer))
+}
+
+/// The step that failed by a call nobody knew the outcome of is done if that was a success: its hop goes on behind it
+/// when it is retried, and makes no second call for it.
+async fn step_done(call: &Call, row: &tool_call::Model, output: &Value) -> Result<Option<Commit>, Problem> {
+    if row.result_status.as_deref() != Some("unknown") {
+        return Ok(None);
+    }
+    let hub = call.api.hub();
+    let Some(resolved) = hub.step_resolved(row, output).await? else { return Ok(None) };
+    let resolved = resolved.map_err(|why| Problem::field("output", why))?;
+    let mut act = step::accept(row, resolved, call.actor());
+    act.traceparent.clone_from(&call.traceparent);
+    Ok(act.prepare(hub).await?)
 }
 
 /// It had no effect. The machine never runs a call twice, so its agent is asked to make another, in the same commit:
@@ -276,7 +301,8 @@ pub(crate) async fn resolve(call: Arc<Call>) -> Result<Reply, Problem> {
 async fn again(call: &Call) -> Result<Reply, Problem> {
     let (row, _) = find::tool_call(call).await?;
     if row.turn_id.is_none() {
-        let advice = "it is a step's call: say success or error, then retry its hop";
+        let advice = "it is a step's call: if it had its effect say success, with its output, and its step is done; if \
+                      it had none say error and retry its hop, which calls the tool again";
         return Err(refuse(&machine::TABLE, &row.status, "resolve", advice));
     }
     let agent = AgentId::from(row.agent_id);

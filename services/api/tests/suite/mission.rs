@@ -1,13 +1,13 @@
 //! Missions and hops as people meet them: proposals, revisions, decisions, and what is refused.
 
-use crate::kit::{House, key, on_both, text};
+use crate::kit::{Got, House, key, on_both, text};
 use anyhow::{Context as _, Result};
 use instar_api::Role;
 use instar_core::id::{HopId, MissionId};
-use instar_core::machine::By;
+use instar_core::machine::{By, hop as hop_machine};
 use instar_core::rune::Actor;
-use instar_runtime::Missions;
 use instar_runtime::mission::{self, StepForm};
+use instar_runtime::{Act, Missions};
 use serde_json::{Value, json};
 
 fn proposal() -> Value {
@@ -269,7 +269,173 @@ async fn steps_whose_tool_is_gone_are_neither_approved_nor_executed(house: House
     house.sound(&session).await
 }
 
+/// A session with a mission that is in progress and a hop of it whose plan waits for a decision.
+async fn hopeful(house: &House) -> Result<(String, String, String)> {
+    let (session, mission) = proposed(house, json!({})).await?;
+    let id = text(&mission["id"]);
+    house.post(&format!("/v1/missions/{id}/approve"), json!({})).await?.is(200);
+    let hop = text(&planned(house, &id, "sound").await?["id"]);
+    Ok((session, id, hop))
+}
+
+async fn every_older_word_is_understood_of_missions_and_of_hops(house: House) -> Result<()> {
+    // The word, what comes before it, and what its answer says then: of the mission, of the hop.
+    let cases: [(&str, &[&str], Option<&str>, Option<&str>); 14] = [
+        ("accept_mission", &[], None, None),
+        ("accept_hop_proposal", &[], Some("IN_PROGRESS"), Some("HOP_PLAN_READY")),
+        ("approve_design", &["approve-plan", "implement"], Some("IN_PROGRESS"), Some("HOP_IMPL_READY")),
+        ("approve_design_and_run", &["approve-plan", "implement"], Some("IN_PROGRESS"), Some("EXECUTING")),
+        ("reject_design", &["approve-plan", "implement"], Some("IN_PROGRESS"), Some("HOP_IMPL_STARTED")),
+        ("trigger_execution", &["approve-plan", "implement", "approve-impl"], Some("IN_PROGRESS"), Some("EXECUTING")),
+        ("request_changes", &["approve-plan"], Some("IN_PROGRESS"), Some("HOP_PLAN_STARTED")),
+        ("fix_issues", &["approve-plan", "fail"], Some("IN_PROGRESS"), Some("HOP_PLAN_READY")),
+        ("cancel_mission", &[], Some("CANCELLED"), Some("CANCELLED")),
+        ("cancel_execution", &[], Some("CANCELLED"), Some("CANCELLED")),
+        ("cancel_hop", &[], Some("IN_PROGRESS"), Some("CANCELLED")),
+        ("reset_mission", &["end"], Some("AWAITING_APPROVAL"), Some("CANCELLED")),
+        // A mission has no current hop that could be brought back.
+        ("reset_hop", &["cancel"], None, Some("HOP_PLAN_PROPOSED")),
+        ("delete_hop", &[], Some("IN_PROGRESS"), Some("deleted")),
+    ];
+    for (word, before, of_mission, of_hop) in cases {
+        for (route, expected) in [("missions", of_mission), ("hops", of_hop)] {
+            let (session, mission, hop) = hopeful(&house).await?;
+            for step in before {
+                match *step {
+                    "implement" => implemented(&house, &hop).await?,
+                    "fail" => {
+                        let hub = &house.context.hub;
+                        let row = hub.store().hop(hop.parse()?).await?.context("a hop")?;
+                        let (session, system) = (row.session_id.into(), Actor::system("test"));
+                        let fail = Act::new(
+                            session,
+                            HopId::from(row.id),
+                            &hop_machine::TABLE,
+                            "tool_resolution_failed",
+                            system,
+                        );
+                        fail.carry_out(hub).await?;
+                    }
+                    "end" => drop(house.post(&format!("/v1/missions/{mission}/cancel"), json!({})).await?.is(200)),
+                    action => drop(house.post(&format!("/v1/hops/{hop}/{action}"), json!({})).await?.is(200)),
+                }
+            }
+            let id = if route == "missions" { &mission } else { &hop };
+            let got = house.post(&format!("/v1/{route}/{id}/command"), json!({"command": word})).await?;
+            match expected {
+                None => drop(got.refuses(409, "detail")),
+                Some(status) => {
+                    assert!(got.status == 200 || got.status == 201, "{word} of {route}: {}", got.text);
+                    assert_eq!(got.body["status"], status, "{word} of {route}");
+                }
+            }
+            if word == "reset_mission" {
+                let old = house.get(&format!("/v1/missions/{mission}")).await?.is(200);
+                let new = house.get(&format!("/v1/missions/{}", text(&old["reset_to"]))).await?.is(200);
+                assert_eq!((&new["reset_of"], &new["status"]), (&json!(mission), &json!("AWAITING_APPROVAL")));
+            }
+            house.sound(&session).await?;
+        }
+    }
+    // Only before there is a hop.
+    let (session, mission) = proposed(&house, json!({})).await?;
+    let path = format!("/v1/missions/{}/command", text(&mission["id"]));
+    assert_eq!(house.post(&path, json!({"command": "accept_mission"})).await?.is(200)["status"], "IN_PROGRESS");
+    house.sound(&session).await
+}
+
+/// The asset of this name.
+async fn named(house: &House, mission: &str, name: &str) -> Result<String> {
+    let list = house.get(&format!("/v1/assets?mission={mission}")).await?.is(200);
+    let found = list["data"].as_array().into_iter().flatten().find(|asset| asset["name"] == name);
+    Ok(text(&found.context("an asset")?["id"]))
+}
+
+async fn patch(house: &House, asset: &str, body: Value) -> Result<Got> {
+    let request = house.request("PATCH", &format!("/v1/assets/{asset}"), &key(Role::Operator));
+    house.send(request.json(&body)).await
+}
+
+async fn a_proposal_is_another_one_when_its_parts_change(house: House) -> Result<()> {
+    let (session, mission) = proposed(&house, json!({})).await?;
+    let path = format!("/v1/missions/{}", text(&mission["id"]));
+    let (id, approve) = (text(&mission["id"]), format!("{path}/approve"));
+    let map = named(&house, &id, "map").await?;
+    patch(&house, &map, json!({"revision": 1, "type": "pdf"})).await?.is(200);
+    let stale = house.post(&approve, json!({"revision": 1})).await?.refuses(409, "look at it again");
+    assert_eq!(stale["revision"], 2);
+    let legend = house.post(&format!("{path}/assets"), json!({"name": "legend", "role": "output"})).await?.is(201);
+    house.post(&approve, json!({"revision": 2})).await?.refuses(409, "look at it again");
+    house.post(&format!("/v1/assets/{}/reject", text(&legend["id"])), json!({})).await?.is(200);
+    let stale = house.post(&approve, json!({"revision": 3})).await?.refuses(409, "look at it again");
+    assert_eq!(stale["revision"], 4);
+    house.post(&approve, json!({"revision": 4})).await?.is(200);
+
+    let hop = text(&planned(&house, &id, "sound").await?["id"]);
+    let on = |action: &str| format!("/v1/hops/{hop}/{action}");
+    let seen = |shown: Value| shown["revision"].as_i64().unwrap_or_default();
+    let before = seen(house.get(&format!("/v1/hops/{hop}")).await?.is(200));
+    let made = named(&house, &id, "what sound makes").await?;
+    patch(&house, &made, json!({"revision": 1, "description": "another thing"})).await?.is(200);
+    let stale = house.post(&on("approve-plan"), json!({"revision": before})).await?.refuses(409, "look at it again");
+    assert_eq!(stale["revision"], before + 1);
+    house.post(&on("approve-plan"), json!({"revision": before + 1})).await?.is(200);
+    implemented(&house, &hop).await?;
+    let before = seen(house.get(&format!("/v1/hops/{hop}")).await?.is(200));
+    let steps = house.get(&on("steps")).await?.is(200);
+    house.post(&format!("/v1/steps/{}/cancel", text(&steps["data"][0]["id"])), json!({})).await?.is(200);
+    let stale = house.post(&on("approve-impl"), json!({"revision": before})).await?.refuses(409, "look at it again");
+    assert_eq!(stale["revision"], before + 1);
+    house.sound(&session).await
+}
+
+async fn whoever_decides_while_a_part_changes_decides_on_what_he_saw(house: House) -> Result<()> {
+    for _ in 1..=5 {
+        let (session, mission) = proposed(&house, json!({})).await?;
+        let id = text(&mission["id"]);
+        let map = named(&house, &id, "map").await?;
+        let approve = house.request("POST", &format!("/v1/missions/{id}/approve"), &key(Role::Admin));
+        let (approved, edited) = tokio::join!(
+            house.send(approve.json(&json!({"revision": 1}))),
+            patch(&house, &map, json!({"revision": 1, "type": "pdf"})),
+        );
+        let (approved, edited) = (approved?, edited?);
+        if edited.status == 200 {
+            assert_eq!(approved.refuses(409, "look at it again")["revision"], 2);
+        } else {
+            edited.refuses(409, "edit_asset");
+            assert_eq!(approved.is(200)["revision"], 1);
+        }
+        house.sound(&session).await?;
+    }
+    Ok(())
+}
+
+async fn what_is_promised_does_not_go_by_itself(house: House) -> Result<()> {
+    let (session, mission) = proposed(&house, json!({})).await?;
+    let id = text(&mission["id"]);
+    let map = named(&house, &id, "map").await?;
+    let on = |asset: &str, action: &str| format!("/v1/assets/{asset}/{action}");
+    house.post(&on(&map, "reject"), json!({})).await?.refuses(409, "revise the mission, or reject it as a whole");
+    let gone = house.as_role(Role::Admin, "DELETE", &format!("/v1/assets/{map}"), None).await?;
+    gone.refuses(409, "the only output");
+    let legend =
+        house.post(&format!("/v1/missions/{id}/assets"), json!({"name": "legend", "role": "output"})).await?.is(201);
+    house.post(&on(&text(&legend["id"]), "reject"), json!({})).await?.is(200);
+    house.post(&format!("/v1/missions/{id}/approve"), json!({})).await?.is(200);
+    let hop = text(&planned(&house, &id, "sound").await?["id"]);
+    let made = named(&house, &id, "what sound makes").await?;
+    house.post(&on(&made, "reject"), json!({})).await?.refuses(409, "hop 1 makes it");
+    house.post(&format!("/v1/hops/{hop}/reject-plan"), json!({"feedback": "another"})).await?.is(200);
+    assert_eq!(house.get(&format!("/v1/assets/{made}")).await?.is(200)["status"], "deleted", "with its plan");
+    house.sound(&session).await
+}
+
 on_both! {
+    every_older_word_is_understood_of_missions_and_of_hops;
+    a_proposal_is_another_one_when_its_parts_change;
+    whoever_decides_while_a_part_changes_decides_on_what_he_saw;
+    what_is_promised_does_not_go_by_itself;
     a_proposal_is_revised_and_approved_as_it_was_seen;
     a_bad_proposal_says_every_fault_and_changes_nothing;
     a_hop_goes_through_both_gates_and_back;

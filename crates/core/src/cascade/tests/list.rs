@@ -210,6 +210,7 @@ const ADDED: &[(&str, &str, &str)] = &[
     ("H27", "AS15 AS4 AS12 AS14 AS5", "H27: outputs are READY or supplied"),
     ("H23 H25 H26 H27", "P12", "X69: the plan that carries out a hop has nothing left to do"),
     ("ST8", "C12", "H26 fails a step whose call still runs"),
+    ("ST20", "AS4 AS12 AS14 AS5", "a step that is done after all has made what ST6 would have"),
     ("K2", "T26", "K3: the owner's turn, cause = task"),
     ("K12", "K6", "K6: a dependency is cancelled"),
     ("P3", "K12", "a draft that is revised leaves out what it no longer names"),
