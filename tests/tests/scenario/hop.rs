@@ -43,6 +43,9 @@ pub(crate) static BY_PLAN: Group = Group {
         is_stopped_with_its_plan,
         takes_its_plan_along,
         calls_people_when_its_plan_cannot_go_on,
+        reads_all_of_its_input,
+        is_what_one_task_hands_in,
+        calls_people_when_nobody_can_do_its_plan,
     ],
 };
 
@@ -570,5 +573,92 @@ async fn calls_people_when_its_plan_cannot_go_on(world: World) -> Result<()> {
     world.act(&format!("/v1/plans/{plan}/unblock"), json!({"note": "under the mat"})).await?;
     let met = mission_is(&world, &mission, "COMPLETED").await?;
     ensure!(met["attention"].is_null(), "{met}");
+    Ok(())
+}
+
+/// A page, and the rest; nothing of another mission, and no credential.
+async fn reads_all_of_its_input(world: World) -> Result<()> {
+    let long = "3 fathoms over the bar\n".repeat(6_000);
+    let half = long.len() / 2;
+    let read = |asset: &str, offset: usize| Reply::call("read_asset", json!({"asset": asset, "offset": offset}));
+    let (session, mission) = stage(&world, map()).await?;
+    let other = approved(&world, &session, map()).await?;
+    let stray = asset_of(&world, &other, "chart").await?;
+    let replies = [read("chart", 0), read("chart", half), read(&stray, 0), read("key", 0), done("a map of the bay")];
+    let lines = Lines::default().plan(json!([task("a", &[])])).task("a", replies).pass();
+    let prompts = lines.follow(&world);
+    let chart = asset_of(&world, &mission, "chart").await?;
+    world.act(&format!("/v1/assets/{chart}/reprocess"), json!({})).await?;
+    reopened(&world, &chart).await?;
+    world.act(&format!("/v1/assets/{chart}/provide"), json!({"value": long})).await?;
+    let key = json!({"name": "key", "type": "credential", "value": "hunter2"});
+    world.act(&format!("/v1/missions/{mission}/assets"), key).await?;
+    executing(&world, &session, &mission).await?;
+    mission_is(&world, &mission, "COMPLETED").await?;
+    ensure!(prompts.of("plan")[0].contains("read_asset"), "{:?}", prompts.of("plan"));
+    let calls = world.get(&format!("/v1/tool-calls?session={session}&limit=100")).await?;
+    let mut calls = calls["data"].as_array().cloned().unwrap_or_default();
+    calls.retain(|call| call["name"] == "read_asset");
+    calls.reverse();
+    ensure!(calls.len() == 4, "{calls:?}");
+    let page = &calls[0]["result"]["output"];
+    let (content, next) = (page["content"].as_str().context("content")?, page["next_offset"].as_u64());
+    ensure!(long.starts_with(content) && next == Some(content.len() as u64), "{next:?}: {}", content.len());
+    let rest = &calls[1]["result"]["output"];
+    ensure!(rest["content"].as_str().is_some_and(|text| long[half..].starts_with(text)), "{rest}");
+    ensure!(calls[2]["result"].to_string().contains("is no asset of your mission"), "{}", calls[2]);
+    ensure!(calls[3]["result"].to_string().contains("a credential"), "{}", calls[3]);
+    ensure!(!calls[3].to_string().contains("hunter2"), "{}", calls[3]);
+    Ok(())
+}
+
+/// A draft with two last tasks is not taken, and what a critic adds is put together by one more.
+async fn is_what_one_task_hands_in(world: World) -> Result<()> {
+    let two = json!([task("a", &[]), task("b", &[])]);
+    let lines = Lines::default().plan(two).plan(json!([task("a", &[]), task("b", &["a"])]));
+    let lines = lines.task("a", [done("depths")]).task("b", [done("half a map")]).task("end-1", [done("a whole map")]);
+    let found = |title: &str| json!({"severity": "error", "category": "correctness", "title": title});
+    let lines = lines.verdict(json!([found("no north"), found("no scale")]), false).pass();
+    lines.follow(&world);
+    let (session, mission) = stage(&world, map()).await?;
+    let (_, plan) = executing(&world, &session, &mission).await?;
+    let met = mission_is(&world, &mission, "COMPLETED").await?;
+    ensure!(met["status"] == "COMPLETED", "{met}");
+    let output = asset_of(&world, &mission, "map").await?;
+    let got = world.request("GET", &format!("/v1/assets/{output}/content"), None).await?;
+    ensure!(got.text == "a whole map", "{}", got.text);
+    let plan = world.get(&format!("/v1/plans/{plan}")).await?;
+    let tasks = plan["tasks"].as_array().cloned().unwrap_or_default();
+    let last = tasks.iter().find(|task| task["key"] == "end-1").context("a last task")?;
+    ensure!(last["deps"].as_array().is_some_and(|deps| deps.len() == 3), "b and two that mend it: {last}");
+    let calls = world.get(&format!("/v1/tool-calls?session={session}&limit=100")).await?;
+    ensure!(calls.to_string().contains("a, b are all last"), "{calls}");
+    Ok(())
+}
+
+/// Nobody is there for its tasks, and nobody may be made: people see it, at the plan and at the mission.
+async fn calls_people_when_nobody_can_do_its_plan(world: World) -> Result<()> {
+    Lines::default().plan(json!([task("a", &[])])).task("a", [done("a map")]).pass().follow(&world);
+    let own = format!("[{}]", world.name);
+    let config = json!({"plans": {"workers_max": 0,
+        "instructions": {"orchestrator": own, "worker": own, "critic": own}}});
+    let session = world.act("/v1/sessions", json!({"name": world.name, "config": config})).await?;
+    let session = text(&session, "id")?;
+    world.agent(&session, json!({"name": "root", "role": "orchestrator", "tools": ["echo"]})).await?;
+    let mission = approved(&world, &session, map()).await?;
+    let (hop, plan) = executing(&world, &session, &mission).await?;
+    let path = format!("/v1/plans/{plan}");
+    let waits = world.until(&path, |plan| plan["waiting_for"].is_string()).await?;
+    ensure!(waits["status"] == "executing" && waits["waiting_for"].to_string().contains("worker"), "{waits}");
+    let shown = world.get(&format!("/v1/missions/{mission}")).await?;
+    let attention = &shown["attention"];
+    ensure!(attention["reason"] == "plan_waits" && attention["hop_id"] == json!(hop), "{shown}");
+    let told = world.runes_of(&session, "mission.attention", 1).await?;
+    ensure!(told[0]["payload"]["reason"] == "plan_waits", "{told:?}");
+    world.agent(&session, json!({"name": "hand", "role": "worker"})).await?;
+    world.agent(&session, json!({"name": "judge", "role": "critic"})).await?;
+    let met = mission_is(&world, &mission, "COMPLETED").await?;
+    ensure!(met["attention"].is_null(), "{met}");
+    ensure!(world.get(&path).await?["waiting_for"].is_null());
     Ok(())
 }
