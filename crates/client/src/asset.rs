@@ -80,6 +80,11 @@ impl Client {
         self.post(&["v1", "assets", id, verb], &why(reason)).await
     }
 
+    /// Another revision of a proposed asset; see the API's `EditAsset`.
+    pub async fn edit_asset(&self, id: &str, changes: &Value) -> Result<Asset, ClientError> {
+        self.patch(&["v1", "assets", id], changes).await
+    }
+
     pub async fn delete_asset(&self, id: &str) -> Result<Asset, ClientError> {
         self.delete(&["v1", "assets", id]).await
     }

@@ -294,6 +294,7 @@ impl<'a> Act<'a> {
         }
         snapshot.facts.extend(self.facts.iter().copied());
         snapshot.said = self.said.clone();
+        snapshot.said.wordless = self.reason == self.event;
         snapshot.relations = self.relations.clone();
         self.rows.iter().cloned().for_each(|row| snapshot.bring(row));
         if self.actor.by == By::User {

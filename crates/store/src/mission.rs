@@ -58,11 +58,18 @@ impl Store {
         self.assets_of_missions(&[mission.uuid()]).await
     }
 
-    /// Missions that an agent works on, oldest first.
+    /// Missions that an agent works on: those that wait for it before those that wait for others, oldest first.
     pub async fn missions_of(&self, agent: AgentId, limit: u64) -> Result<Vec<mission::Model>, StoreError> {
         let of = mission::Entity::find().filter(mission::Column::AgentId.eq(agent.uuid()));
-        let of = of.filter(mission::Column::EndedAt.is_null()).order_by_asc(mission::Column::Id);
+        let of = of.filter(mission::Column::EndedAt.is_null());
+        let of = of.order_by_desc(mission::Column::Awaits.eq("agent")).order_by_asc(mission::Column::Id);
         Ok(of.limit(limit).all(&self.db).await?)
+    }
+
+    /// One mission, if this agent works on it.
+    pub async fn mission_of(&self, agent: AgentId, id: MissionId) -> Result<Option<mission::Model>, StoreError> {
+        let mission = self.mission(id).await?;
+        Ok(mission.filter(|row| row.agent_id == Some(agent.uuid()) && row.ended_at.is_none()))
     }
 
     /// The number that a hop's next step gets: one is given once.

@@ -74,10 +74,11 @@ pub enum Native {
     FailTask,
     BlockTask,
     SubmitCritique,
+    ReadAsset,
 }
 
 impl Native {
-    pub const ALL: [Native; 18] = [
+    pub const ALL: [Native; 19] = [
         Native::SearchMessages,
         Native::SearchReasoning,
         Native::SearchBroadcasts,
@@ -96,6 +97,7 @@ impl Native {
         Native::FailTask,
         Native::BlockTask,
         Native::SubmitCritique,
+        Native::ReadAsset,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -118,6 +120,7 @@ impl Native {
             Native::FailTask => "fail_task",
             Native::BlockTask => "block_task",
             Native::SubmitCritique => "submit_critique",
+            Native::ReadAsset => "read_asset",
         }
     }
 
@@ -221,11 +224,20 @@ impl Native {
                  warnings tasks of medium priority, and `task` is tried again where it failed. With `replan` the whole \
                  plan is made anew. Ends your turn."
             }
+            Native::ReadAsset => {
+                "Reads the value of an asset of the mission that you work for, by its name or id: all of it, where its \
+                 summary says little. What is long comes in pages: go on with `next_offset` as offset."
+            }
         }
     }
 
-    /// Whether it is given by the turn that it reports on, and never by an agent's list.
-    pub const fn reports(self) -> bool {
+    /// Whether it is given by what a turn works on, and never by an agent's list.
+    pub const fn is_given(self) -> bool {
+        self.reports() || matches!(self, Native::ReadAsset)
+    }
+
+    /// Whether it says what came of a turn's work.
+    const fn reports(self) -> bool {
         matches!(
             self,
             Native::ProposePlan | Native::CompleteTask | Native::FailTask | Native::BlockTask | Native::SubmitCritique
@@ -241,6 +253,7 @@ impl Native {
     const fn acts(self) -> bool {
         match self {
             Native::SearchMessages | Native::SearchReasoning | Native::SearchBroadcasts | Native::WaitFor => false,
+            Native::ReadAsset => false,
             // A proposal is for people to decide on: it does nothing by itself.
             Native::ProposeMission | Native::ProposeHopPlan | Native::ProposeHopImpl | Native::AskPerson => false,
             // Nor does a word about one's own part in a mission.
@@ -406,6 +419,10 @@ impl Native {
                     "replan": {"type": "boolean", "default": false},
                 });
                 (fields, json!(["summary", "findings"]))
+            }
+            Native::ReadAsset => {
+                let offset = json!({"type": "integer", "minimum": 0, "default": 0});
+                (json!({"asset": text(NAME_CHARS_MAX * 8), "offset": offset}), json!(["asset"]))
             }
         };
         json!({"type": "object", "properties": fields, "required": required, "additionalProperties": false})

@@ -192,7 +192,7 @@ impl Registry {
             if !tools.contains_key(name) && !self.may_come(name, &tools) {
                 bad.push(format!("there is no tool {name:?}"));
             } else if is_report(name) {
-                bad.push(format!("{name} is given by the work that it reports on: leave it out"));
+                bad.push(format!("{name} is given by the work that it is for: leave it out"));
             }
         }
         if !bad.is_empty() {
@@ -246,7 +246,7 @@ impl Registry {
 }
 
 fn is_report(name: &str) -> bool {
-    Native::named(name).is_some_and(Native::reports)
+    Native::named(name).is_some_and(Native::is_given)
 }
 
 fn patterns(names: &[String]) -> (Vec<Pattern>, Vec<String>) {

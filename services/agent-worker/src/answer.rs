@@ -147,8 +147,8 @@ fn spoken(held: &Held, response: Response) -> Spoken {
 async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<()> {
     let wait = worker.config.approval_timeout_ms;
     let wait = (wait > 0).then(|| Duration::milliseconds(i64::try_from(wait).unwrap_or(i64::MAX / 2)));
-    let granted = Work::tools_of(&held.turn);
-    let judged = |call| judge::judge(&worker.tools, &held.agent, granted, call, wait);
+    let granted = Work::granted(&held.turn);
+    let judged = |call| judge::judge(&worker.tools, &held.agent, &granted, call, wait);
     let mut asked: Vec<Asked> = response.tool_calls.iter().map(judged).collect();
     let spoken = spoken(held, response);
     if let Some(why) = brake(&held.calls, &mut asked, worker.config.repeated_calls_max) {

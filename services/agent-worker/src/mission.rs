@@ -4,11 +4,11 @@ use crate::held::Held;
 use crate::worker::Worker;
 use anyhow::Result;
 use instar_core::id::HopId;
-use instar_runtime::mission::{Task, may_replan};
+use instar_runtime::mission::{Task, may_replan, mission_of};
 use instar_tools::{Kind, Native, Tool};
 use std::sync::Arc;
 
-/// Missions of one agent that are looked at.
+/// Missions of one agent that are looked at beside that of the turn.
 const MISSIONS_MAX: u64 = 20;
 
 /// Costs nothing to agents that have no such tools.
@@ -20,7 +20,12 @@ pub(crate) async fn offered(worker: &Worker, held: &Held, mut tools: Vec<Arc<Too
     }
     let store = worker.hub.store();
     let mut wanted = vec![Native::ProposeMission.name()];
-    for mission in store.missions_of(held.agent_id(), MISSIONS_MAX).await? {
+    let mut missions = store.missions_of(held.agent_id(), MISSIONS_MAX).await?;
+    // That of the turn comes first, however many others there are.
+    if let Some(id) = mission_of(&held.turn).filter(|id| !missions.iter().any(|mission| mission.id == id.uuid())) {
+        missions.extend(store.mission_of(held.agent_id(), id).await?);
+    }
+    for mission in missions {
         let hop = match mission.current_hop_id {
             Some(hop) => store.hop(HopId::from(hop)).await?,
             None => None,

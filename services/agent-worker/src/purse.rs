@@ -166,7 +166,7 @@ fn estimate(worker: &Worker, held: &Held) -> Usage {
     let calls: usize = held.calls.iter().chain(&held.earlier).map(call).sum();
     let prompt = held.agent.config["system_prompt"].as_str().map_or(0, str::len);
     let tools: usize =
-        judge::tools(&worker.tools, &held.agent, Work::tools_of(&held.turn)).iter().map(|tool| offered(tool)).sum();
+        judge::tools(&worker.tools, &held.agent, &Work::granted(&held.turn)).iter().map(|tool| offered(tool)).sum();
     let input = tokens_of(said + calls + prompt + tools).min(u64::from(window - answer));
     Usage { input_tokens: input, output_tokens: u64::from(answer) }
 }

@@ -115,7 +115,7 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
 pub(crate) async fn open(worker: &Worker, held: &mut Held) -> anyhow::Result<Option<Opening>> {
     let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, Utc::now()).await?;
     worker.discovered.refresh_for(&held.agent.tools()).await;
-    let tools = judge::tools(&worker.tools, &held.agent, Work::tools_of(&held.turn));
+    let tools = judge::tools(&worker.tools, &held.agent, &Work::granted(&held.turn));
     let count = tools.len();
     let tools = mission::offered(worker, held, tools).await?;
     let prepared = compose::prepare(worker, held, &tools, tools.len() == count, &facts);

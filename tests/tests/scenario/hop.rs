@@ -43,6 +43,9 @@ pub(crate) static BY_PLAN: Group = Group {
         is_stopped_with_its_plan,
         takes_its_plan_along,
         calls_people_when_its_plan_cannot_go_on,
+        reads_all_of_its_input,
+        is_what_one_task_hands_in,
+        calls_people_when_nobody_can_do_its_plan,
     ],
 };
 
@@ -264,18 +267,63 @@ async fn loses_its_input_once_too_often(world: World) -> Result<()> {
     Ok(())
 }
 
-/// The last hop is done, and something that the mission promises is not there.
+/// What was to be made anew waits for its value again, whether or not its hop has let go of it already.
+async fn reopened(world: &World, asset: &str) -> Result<()> {
+    let path = format!("/v1/assets/{asset}");
+    world.post(&format!("{path}/cancel"), json!({})).await?;
+    world.until(&path, |asset| asset["status"] == "READY_FOR_PROCESSING").await?;
+    Ok(())
+}
+
+/// A last hop that would leave an output open is not taken. What goes after it was taken is missed until it is there,
+/// and an agent that leads nowhere is not asked without end.
 async fn leaves_an_output_open(world: World) -> Result<()> {
-    world.script(diligent);
+    world.script(|request| {
+        let last = request.messages().last().cloned().unwrap_or_default();
+        match asked(request) {
+            None if last["content"].to_string().contains("would still lack log") => {
+                let all = request.messages().iter().map(|m| m["content"].to_string()).collect::<Vec<_>>().join("\n");
+                let output = crate::mission::asset_after(&all, "- map (");
+                let plan = json!({"name": "leg", "output": {"asset_id": output}, "is_final": false});
+                Reply::call("propose_hop_plan", plan)
+            }
+            _ => diligent(request),
+        }
+    });
     let (session, agent) = crew(&world).await?;
-    let terms = json!({"gates": {"mission": "auto", "plan": "auto", "impl": "auto", "execute": "auto"},
+    let terms = json!({"gates": {"mission": "auto", "impl": "auto"},
         "outputs": [{"name": "map", "type": "string"}, {"name": "log", "type": "string"}]});
     let mission = proposed(&world, &session, &agent, terms).await?;
-    let path = format!("/v1/missions/{mission}");
-    world.runes_of(&session, "mission.attention", 1).await?;
-    let log = asset_of(&world, &mission, "log").await?;
-    world.act(&format!("/v1/assets/{log}/provide"), json!({"value": "nothing happened"})).await?;
-    world.until(&path, |mission| mission["status"] == "COMPLETED").await?;
+    let (path, log) = (format!("/v1/missions/{mission}"), asset_of(&world, &mission, "log").await?);
+    let on_log = |action: &str| format!("/v1/assets/{log}/{action}");
+    for round in 1..=3 {
+        let of_round =
+            |found: &Value| found["data"][0]["sequence"] == round && found["data"][0]["status"] == "HOP_PLAN_PROPOSED";
+        let hop = world.until(&format!("/v1/hops?mission={mission}"), of_round).await?["data"][0].clone();
+        ensure!(hop["is_final"] == false, "{hop}");
+        let last = json!({"revision": hop["revision"], "is_final": true});
+        let id = text(&hop, "id")?;
+        world.post(&format!("/v1/hops/{id}/edit-plan"), last.clone()).await?.refuses(422, "still lack log");
+        if round > 1 {
+            let missed = world.get(&path).await?;
+            ensure!(missed["attention"]["reason"] == "outputs_missing", "nobody would see it: {missed}");
+            ensure!(missed["attention"]["times"] == round - 1, "{missed}");
+        }
+        world.act(&on_log("provide"), json!({"value": "nothing happened"})).await?;
+        on(&world, &id, "edit-plan", last).await?;
+        on(&world, &id, "approve-plan", json!({})).await?;
+        world.until(&format!("/v1/hops/{id}"), |hop| hop["status"] == "HOP_IMPL_READY").await?;
+        world.act(&on_log("reprocess"), json!({})).await?;
+        on(&world, &id, "execute", json!({})).await?;
+        world.until(&format!("/v1/hops/{id}"), |hop| hop["status"] == "COMPLETED").await?;
+        reopened(&world, &log).await?;
+    }
+    let waits = world.get(&path).await?;
+    ensure!(waits["awaits"] == "person" && waits["current_hop"].is_null(), "{waits}");
+    ensure!(waits["attention"]["times"] == 3 && waits["attention"]["detail"].to_string().contains("log"), "{waits}");
+    world.act(&on_log("provide"), json!({"value": "nothing happened"})).await?;
+    world.act(&format!("{path}/complete"), json!({})).await?;
+    mission_is(&world, &mission, "COMPLETED").await?;
     Ok(())
 }
 
@@ -525,5 +573,92 @@ async fn calls_people_when_its_plan_cannot_go_on(world: World) -> Result<()> {
     world.act(&format!("/v1/plans/{plan}/unblock"), json!({"note": "under the mat"})).await?;
     let met = mission_is(&world, &mission, "COMPLETED").await?;
     ensure!(met["attention"].is_null(), "{met}");
+    Ok(())
+}
+
+/// A page, and the rest; nothing of another mission, and no credential.
+async fn reads_all_of_its_input(world: World) -> Result<()> {
+    let long = "3 fathoms over the bar\n".repeat(6_000);
+    let half = long.len() / 2;
+    let read = |asset: &str, offset: usize| Reply::call("read_asset", json!({"asset": asset, "offset": offset}));
+    let (session, mission) = stage(&world, map()).await?;
+    let other = approved(&world, &session, map()).await?;
+    let stray = asset_of(&world, &other, "chart").await?;
+    let replies = [read("chart", 0), read("chart", half), read(&stray, 0), read("key", 0), done("a map of the bay")];
+    let lines = Lines::default().plan(json!([task("a", &[])])).task("a", replies).pass();
+    let prompts = lines.follow(&world);
+    let chart = asset_of(&world, &mission, "chart").await?;
+    world.act(&format!("/v1/assets/{chart}/reprocess"), json!({})).await?;
+    reopened(&world, &chart).await?;
+    world.act(&format!("/v1/assets/{chart}/provide"), json!({"value": long})).await?;
+    let key = json!({"name": "key", "type": "credential", "value": "hunter2"});
+    world.act(&format!("/v1/missions/{mission}/assets"), key).await?;
+    executing(&world, &session, &mission).await?;
+    mission_is(&world, &mission, "COMPLETED").await?;
+    ensure!(prompts.of("plan")[0].contains("read_asset"), "{:?}", prompts.of("plan"));
+    let calls = world.get(&format!("/v1/tool-calls?session={session}&limit=100")).await?;
+    let mut calls = calls["data"].as_array().cloned().unwrap_or_default();
+    calls.retain(|call| call["name"] == "read_asset");
+    calls.reverse();
+    ensure!(calls.len() == 4, "{calls:?}");
+    let page = &calls[0]["result"]["output"];
+    let (content, next) = (page["content"].as_str().context("content")?, page["next_offset"].as_u64());
+    ensure!(long.starts_with(content) && next == Some(content.len() as u64), "{next:?}: {}", content.len());
+    let rest = &calls[1]["result"]["output"];
+    ensure!(rest["content"].as_str().is_some_and(|text| long[half..].starts_with(text)), "{rest}");
+    ensure!(calls[2]["result"].to_string().contains("is no asset of your mission"), "{}", calls[2]);
+    ensure!(calls[3]["result"].to_string().contains("a credential"), "{}", calls[3]);
+    ensure!(!calls[3].to_string().contains("hunter2"), "{}", calls[3]);
+    Ok(())
+}
+
+/// A draft with two last tasks is not taken, and what a critic adds is put together by one more.
+async fn is_what_one_task_hands_in(world: World) -> Result<()> {
+    let two = json!([task("a", &[]), task("b", &[])]);
+    let lines = Lines::default().plan(two).plan(json!([task("a", &[]), task("b", &["a"])]));
+    let lines = lines.task("a", [done("depths")]).task("b", [done("half a map")]).task("end-1", [done("a whole map")]);
+    let found = |title: &str| json!({"severity": "error", "category": "correctness", "title": title});
+    let lines = lines.verdict(json!([found("no north"), found("no scale")]), false).pass();
+    lines.follow(&world);
+    let (session, mission) = stage(&world, map()).await?;
+    let (_, plan) = executing(&world, &session, &mission).await?;
+    let met = mission_is(&world, &mission, "COMPLETED").await?;
+    ensure!(met["status"] == "COMPLETED", "{met}");
+    let output = asset_of(&world, &mission, "map").await?;
+    let got = world.request("GET", &format!("/v1/assets/{output}/content"), None).await?;
+    ensure!(got.text == "a whole map", "{}", got.text);
+    let plan = world.get(&format!("/v1/plans/{plan}")).await?;
+    let tasks = plan["tasks"].as_array().cloned().unwrap_or_default();
+    let last = tasks.iter().find(|task| task["key"] == "end-1").context("a last task")?;
+    ensure!(last["deps"].as_array().is_some_and(|deps| deps.len() == 3), "b and two that mend it: {last}");
+    let calls = world.get(&format!("/v1/tool-calls?session={session}&limit=100")).await?;
+    ensure!(calls.to_string().contains("a, b are all last"), "{calls}");
+    Ok(())
+}
+
+/// Nobody is there for its tasks, and nobody may be made: people see it, at the plan and at the mission.
+async fn calls_people_when_nobody_can_do_its_plan(world: World) -> Result<()> {
+    Lines::default().plan(json!([task("a", &[])])).task("a", [done("a map")]).pass().follow(&world);
+    let own = format!("[{}]", world.name);
+    let config = json!({"plans": {"workers_max": 0,
+        "instructions": {"orchestrator": own, "worker": own, "critic": own}}});
+    let session = world.act("/v1/sessions", json!({"name": world.name, "config": config})).await?;
+    let session = text(&session, "id")?;
+    world.agent(&session, json!({"name": "root", "role": "orchestrator", "tools": ["echo"]})).await?;
+    let mission = approved(&world, &session, map()).await?;
+    let (hop, plan) = executing(&world, &session, &mission).await?;
+    let path = format!("/v1/plans/{plan}");
+    let waits = world.until(&path, |plan| plan["waiting_for"].is_string()).await?;
+    ensure!(waits["status"] == "executing" && waits["waiting_for"].to_string().contains("worker"), "{waits}");
+    let shown = world.get(&format!("/v1/missions/{mission}")).await?;
+    let attention = &shown["attention"];
+    ensure!(attention["reason"] == "plan_waits" && attention["hop_id"] == json!(hop), "{shown}");
+    let told = world.runes_of(&session, "mission.attention", 1).await?;
+    ensure!(told[0]["payload"]["reason"] == "plan_waits", "{told:?}");
+    world.agent(&session, json!({"name": "hand", "role": "worker"})).await?;
+    world.agent(&session, json!({"name": "judge", "role": "critic"})).await?;
+    let met = mission_is(&world, &mission, "COMPLETED").await?;
+    ensure!(met["attention"].is_null(), "{met}");
+    ensure!(world.get(&path).await?["waiting_for"].is_null());
     Ok(())
 }

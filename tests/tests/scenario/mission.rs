@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex};
 pub(crate) static PLAIN: Group = Group {
     name: "mission",
     config: "[[tools]]\nname = \"stumble\"\nkind = \"command\"\ncommand = [\"/bin/false\"]\n\
+             parameters = { type = \"object\" }\nside_effects = true\n\
+             [[tools]]\nname = \"toll\"\nkind = \"command\"\ncommand = [\"/bin/echo\", \"{}\"]\n\
              parameters = { type = \"object\" }\nside_effects = true\n",
     environment: &[],
     at_once: 4,
@@ -25,6 +27,8 @@ pub(crate) static PLAIN: Group = Group {
         is_walked_through_by_hand,
         runs_unattended,
         is_stopped_failed_and_retried,
+        repeats_no_finished_step_when_it_is_fixed,
+        is_answered_however_many_others_wait,
     ],
 };
 
@@ -156,7 +160,7 @@ async fn shows_what_was_offered(world: &World, agent: &str) -> Result<()> {
             let context = world.get(&path).await?;
             ensure!(context["exact"] == true, "{context:#}");
             let names = context["tools"].as_array().into_iter().flatten().filter_map(|tool| tool["name"].as_str());
-            let names: Vec<&str> = names.collect();
+            let names: Vec<&str> = names.filter(|name| *name != "read_asset").collect();
             ensure!(names.len() < TOOLS.len(), "all of them at once: {names:?}");
             offers.insert(names.join(" "));
         }
@@ -283,7 +287,9 @@ async fn is_given_up_and_taken_up_by_its_agent(world: World) -> Result<()> {
             Some(prompt) if prompt.contains("Propose its steps") => {
                 Reply::call("fail_hop", json!({"reason": "no tool draws"}))
             }
-            Some(prompt) if prompt.contains("a lead line was found") => plan(&prompt, "with a line"),
+            Some(prompt) if prompt.contains("because: a lead line was found") && !prompt.contains("A person wants") => {
+                plan(&prompt, "with a line")
+            }
             Some(prompt) if prompt.contains("Propose the next hop") => {
                 Reply::call("fail_hop", json!({"reason": "there is no lead line"}))
             }
@@ -389,10 +395,18 @@ pub(crate) fn steps_with(prompt: &str, tool: &str) -> Reply {
     Reply::call("propose_hop_impl", json!({"steps": [step]}))
 }
 
-/// Two hops, of which the first makes something new; the first steps of it stumble.
+/// Two hops, of which the first makes something new, and the second reads that and the chart; the first steps of the
+/// first stumble.
 fn navigator() -> impl Fn(&Request) -> Reply + Send + Sync {
     let stumbled = std::sync::atomic::AtomicBool::new(false);
     move |request| match asked(request) {
+        Some(prompt) if prompt.contains("Propose its steps") && prompt.contains("Hop 2:") => {
+            let of = |words: &str| json!({"type": "asset_field", "state_asset_id": asset_after(&prompt, words)});
+            let looks = json!({"tool_id": "echo", "parameter_mapping": {"text": of("- chart (")}});
+            let draws = json!({"tool_id": "echo", "parameter_mapping": {"text": of("- draft (")},
+                "result_mapping": {"output": of("and makes ")}});
+            Reply::call("propose_hop_impl", json!({"steps": [looks, draws]}))
+        }
         Some(prompt) if prompt.contains("Propose its steps") => {
             let tool = if stumbled.swap(true, std::sync::atomic::Ordering::SeqCst) { "echo" } else { "stumble" };
             steps_with(&prompt, tool)
@@ -402,6 +416,14 @@ fn navigator() -> impl Fn(&Request) -> Reply + Send + Sync {
             let output = json!({"asset": {"name": "draft", "type": "string"}});
             Reply::call("propose_hop_plan", json!({"name": name, "output": output, "is_final": false}))
         }
+        Some(prompt) if prompt.contains("Propose the next hop") && prompt.contains("- draft (") => {
+            let of = |words: &str| asset_after(&prompt, words);
+            Reply::call(
+                "propose_hop_plan",
+                json!({"name": "last leg", "inputs": [of("- chart ("), of("- draft (")],
+                    "output": {"asset_id": of("- map (")}, "is_final": true}),
+            )
+        }
         Some(prompt) if prompt.contains("Propose the next hop") => plan(&prompt, "last leg"),
         _ => Reply::text("Done."),
     }
@@ -410,19 +432,12 @@ fn navigator() -> impl Fn(&Request) -> Reply + Send + Sync {
 async fn is_walked_through_by_hand(world: World) -> Result<()> {
     world.script(navigator());
     let (session, agent) = crew_with(&world, &["stumble"]).await?;
-    let chart = r#"{"name": "chart", "type": "string", "ttl_ms": 300}"#;
+    let chart = r#"{"name": "chart", "type": "string", "ttl_ms": 8000}"#;
     let map = r#"{"name": "map", "type": "string"}"#;
     let new = ["mission", "create", &session, "--name", "walk", "--goal", "a map", "--output-asset", map];
     let mission = told(&world, &[&new[..], &["--input-asset", chart, "--agent", &agent]].concat()).await?;
     let mission = text(&mission, "id")?;
     told(&world, &["mission", "approve", &mission, "--revision", "1"]).await?;
-    // What a person gives is good for a while only.
-    let assets = world.get(&format!("/v1/assets?mission={mission}&role=input")).await?;
-    let asset = text(&assets["data"][0], "id")?;
-    world.act(&format!("/v1/assets/{asset}/provide"), json!({"value": "old soundings"})).await?;
-    world.until(&format!("/v1/assets/{asset}"), |asset| asset["status"] == "EXPIRED").await?;
-    told(&world, &["asset", "refresh", &asset]).await?;
-
     let hop = text(&hop_is(&world, &mission, "HOP_PLAN_PROPOSED").await?, "id")?;
     told(&world, &["hop", "reject", &hop, "make it shorter"]).await?;
     world.until(&format!("/v1/hops/{hop}"), |hop| hop["name"] == "short leg").await?;
@@ -446,13 +461,36 @@ async fn is_walked_through_by_hand(world: World) -> Result<()> {
         .await?;
     let second = text(&second["data"][0], "id")?;
     told(&world, &["hop", "approve", &second]).await?;
-    hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    let steps = hop_is(&world, &mission, "HOP_IMPL_PROPOSED").await?;
+    // What a person gives is good for a while only: steps that read what is too old go back to whoever proposed them.
+    let assets = told(&world, &["asset", "list", "--mission", &mission, "--role", "input"]).await?;
+    let chart = text(&assets, "id")?;
+    told(&world, &["asset", "provide", &chart, "--value", "\"old soundings\""]).await?;
+    world.until(&format!("/v1/assets/{chart}"), |asset| asset["status"] == "EXPIRED").await?;
+    let lost = world.runes_of(&session, "hop.impl_invalid", 1).await?;
+    ensure!(lost[0].to_string().contains("H18"), "{lost:?}");
+    world
+        .until(&format!("/v1/hops/{second}"), |hop| {
+            hop["status"] == "HOP_IMPL_PROPOSED" && hop["revision"].as_i64() > steps["revision"].as_i64()
+        })
+        .await?;
     told(&world, &["hop", "approve", &second]).await?;
+    let (code, said) = world.run(&["hop", "execute", &second]).await?;
+    ensure!(code == 4 && said.contains("is not READY"), "{code} {said}");
+    told(&world, &["asset", "refresh", &chart]).await?;
+    told(&world, &["asset", "provide", &chart, "--value", "\"new soundings\""]).await?;
     told(&world, &["hop", "execute", &second]).await?;
     let done = world.until(&format!("/v1/missions/{mission}"), |mission| mission["status"] == "COMPLETED").await?;
     ensure!(done["current_hop"] == json!(second) && done["awaits"] == "nobody", "{done}");
     let outputs = world.get(&format!("/v1/assets?mission={mission}&role=output")).await?;
     ensure!(outputs["data"][0]["status"] == "READY", "{outputs}");
+    // The map comes of the draft that the first hop made, beside the chart as it was given anew.
+    let from = told(&world, &["asset", "lineage", &text(&outputs["data"][0], "id")?]).await?;
+    let versions = from["versions"].as_array().context("versions")?;
+    let hops: Vec<&Value> = versions.iter().map(|version| &version["hop_id"]).collect();
+    ensure!(hops == [&json!(second), &json!(hop)], "{from}");
+    let last = told(&world, &["hop", "show", &second]).await?;
+    ensure!(last["input_versions"][&chart] == 2, "{last}");
     told(&world, &["hop", "archive", &second]).await?;
     for word in ["verify", "replay"] {
         let (code, said) = world.run(&[word, &session]).await?;
@@ -469,6 +507,56 @@ async fn runs_unattended(world: World) -> Result<()> {
     world.until(&format!("/v1/missions/{mission}"), |mission| mission["status"] == "COMPLETED").await?;
     let approvals = world.runes_of(&session, "hop.impl_approved", 1).await?;
     ensure!(approvals[0]["payload"]["approver"] == "policy", "{approvals:?}");
+    Ok(())
+}
+
+/// Two steps, of which the second stumbles: the agent is told that the first one is done, and whose words are whose.
+async fn repeats_no_finished_step_when_it_is_fixed(world: World) -> Result<()> {
+    let heard: Arc<Mutex<Vec<String>>> = Arc::default();
+    let prompts = heard.clone();
+    world.script(move |request| match asked(request) {
+        Some(prompt) if prompt.contains("Propose its steps") => {
+            let done = prompt.contains("are done and stay") && prompt.contains("(tool toll)");
+            let fixed = prompt.contains("What went wrong");
+            prompts.lock().unwrap().push(prompt.clone());
+            let output = json!({"type": "asset_field", "state_asset_id": asset_after(&prompt, "and makes ")});
+            let last = match fixed {
+                true => json!({"tool_id": "echo", "parameter_mapping": {"text": {"type": "literal", "value": "rocks"}},
+                    "result_mapping": {"output": output}}),
+                false => json!({"name": "draw", "tool_id": "stumble", "result_mapping": {"output": output}}),
+            };
+            let first = json!({"name": "pay", "tool_id": "toll"});
+            let steps = if done { json!([last]) } else { json!([first, last]) };
+            Reply::call("propose_hop_impl", json!({"steps": steps}))
+        }
+        _ => diligent(request),
+    });
+    let (session, agent) = crew_with(&world, &["toll", "stumble"]).await?;
+    let gates = json!({"gates": {"mission": "auto", "plan": "auto", "impl": "auto", "execute": "auto"}});
+    let mission = proposed(&world, &session, &agent, gates).await?;
+    let hop = text(&hop_is(&world, &mission, "FAILED").await?, "id")?;
+    world.act(&format!("/v1/hops/{hop}/fix"), json!({})).await?;
+    world.until(&format!("/v1/missions/{mission}"), |mission| mission["status"] == "COMPLETED").await?;
+    let steps = world.get(&format!("/v1/hops/{hop}/steps")).await?;
+    let steps = steps["data"].as_array().cloned().unwrap_or_default();
+    let paid = steps.iter().filter(|step| step["tool_id"] == "toll" && step["attempts"] != 0).count();
+    ensure!(paid == 1, "paid {paid} times: {steps:?}");
+    let heard = heard.lock().unwrap();
+    let last = heard.last().context("a prompt")?;
+    ensure!(last.contains("draw (tool stumble), READY_TO_CONFIGURE"), "{last}");
+    ensure!(!last.contains("A person wants") && !last.contains("fix_hop"), "nobody said anything: {last}");
+    Ok(())
+}
+
+/// More of them than are looked at wait for people.
+async fn is_answered_however_many_others_wait(world: World) -> Result<()> {
+    world.script(diligent);
+    let (session, agent) = crew(&world).await?;
+    for _ in 0..20 {
+        proposed(&world, &session, &agent, json!({})).await?;
+    }
+    let mission = proposed(&world, &session, &agent, json!({"gates": {"mission": "auto"}})).await?;
+    hop_is(&world, &mission, "HOP_PLAN_PROPOSED").await?;
     Ok(())
 }
 

@@ -66,7 +66,7 @@ impl Lines {
         self
     }
 
-    fn verdict(mut self, findings: Value, replan: bool) -> Lines {
+    pub(crate) fn verdict(mut self, findings: Value, replan: bool) -> Lines {
         let said = json!({"summary": "looked at", "findings": findings, "replan": replan});
         self.verdicts.push(Reply::call("submit_critique", said));
         self

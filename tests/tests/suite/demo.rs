@@ -38,7 +38,7 @@ async fn the_demo_walks_a_person_through_a_mission() -> Result<()> {
     let story = story.join("\n");
     heard.context("the survey is not completed").flatten().with_context(|| story.clone())?;
     let typed = ["mission create", "mission approve", "asset provide", "asset refresh", "hop reject", "hop edit"];
-    let typed = typed.into_iter().chain(["hop approve", "--run", "hop fix"]);
+    let typed = typed.into_iter().chain(["hop approve", "--run", "hop fix", "asset lineage"]);
     for words in typed {
         ensure!(story.lines().any(|line| line.contains("$ instar") && line.contains(words)), "{words}: {story}");
     }
@@ -53,7 +53,22 @@ async fn the_demo_walks_a_person_through_a_mission() -> Result<()> {
     let missions = run(&["mission", "list", "--status", "COMPLETED", "-o", "json"]).await?;
     let missions: serde_json::Value = serde_json::from_str(&missions)?;
     let survey = missions.as_array().context("a list")?.iter().find(|mission| mission["name"] == "survey");
-    let session = survey.context("no survey")?["session_id"].as_str().context("its session")?.to_owned();
+    let survey = survey.context("no survey")?;
+    let session = survey["session_id"].as_str().context("its session")?.to_owned();
+    // The map was made in the second hop, of what the first one had made, beside the chart that was brought back.
+    let mission = survey["id"].as_str().context("its id")?;
+    let assets = run(&["asset", "list", "--mission", mission, "-o", "json"]).await?;
+    let assets: serde_json::Value = serde_json::from_str(&assets)?;
+    let id = |name: &str| {
+        let found = assets.as_array().into_iter().flatten().find(|asset| asset["name"] == name);
+        found.and_then(|asset| asset["id"].as_str()).map(str::to_owned).with_context(|| format!("no {name}: {assets}"))
+    };
+    let from = run(&["asset", "lineage", &id("map")?, "-o", "json"]).await?;
+    ensure!(from.contains(&id("draft")?), "{from}");
+    let hops = run(&["hop", "list", "--mission", mission, "-o", "json"]).await?;
+    let hops: serde_json::Value = serde_json::from_str(&hops)?;
+    let last = hops.as_array().into_iter().flatten().find(|hop| hop["sequence"] == 2).context("a second hop")?;
+    ensure!(last["input_versions"][&id("chart")?] == 2, "it reads the chart that was given anew: {last}");
     run(&["verify", &session]).await?;
     run(&["replay", &session]).await?;
     Ok(())

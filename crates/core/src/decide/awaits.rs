@@ -80,6 +80,8 @@ pub struct Standing {
     pub feedback: bool,
     /// A failed hop may be executed again.
     pub retryable: bool,
+    /// Its agent has ended hop after hop as the last one and left an output open: it is asked for no further one.
+    pub astray: bool,
     /// A plan carries the hop out: there are no steps that anybody would have to propose or accept.
     pub by_plan: bool,
 }
@@ -111,6 +113,7 @@ impl Standing {
             (Mission::AwaitingApproval, _) => agent,
             (Mission::InProgress, Some(Hop::Executing)) => Awaits::Steps,
             (Mission::InProgress, Some(Hop::Failed)) => Awaits::Person,
+            (Mission::InProgress, None) if self.astray => Awaits::Person,
             (Mission::InProgress, Some(Hop::PlanReady | Hop::ImplStarted)) if self.by_plan => Awaits::Policy,
             (Mission::InProgress, _) => agent,
         }
@@ -134,6 +137,7 @@ mod tests {
             question: false,
             feedback: false,
             retryable: true,
+            astray: false,
             by_plan: false,
         }
     }
@@ -172,6 +176,9 @@ mod tests {
         assert_eq!(Standing { feedback: true, ..proposed }.awaits(), Awaits::Agent);
         let failed = standing(Mission::InProgress, Some(Hop::Failed), Auto);
         assert_eq!(Standing { retryable: false, ..failed }.awaits(), Awaits::Person);
+        let between = standing(Mission::InProgress, None, Auto);
+        assert_eq!(Standing { astray: true, ..between }.awaits(), Awaits::Person);
+        assert_eq!(Standing { astray: true, ..planning }.awaits(), Awaits::Agent, "a hop that a person let begin");
     }
 
     #[test]

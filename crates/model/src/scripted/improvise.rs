@@ -31,8 +31,9 @@ const ANSWERS: [&str; 6] =
     ["propose_mission", "propose_hop_plan", "propose_hop_impl", "ask_person", "fail_hop", "replan_hop"];
 
 /// What a mission asks for, made of the words in which it asks: a first hop that makes something new, then the one
-/// that makes what the mission promises, each of one step. The first hop tries a tool that needs nothing to be told,
-/// if there is one; where something went wrong, and in the end, it echoes.
+/// that makes what the mission promises out of that and of what the mission reads. The first hop tries a tool that needs
+/// nothing to be told, if there is one; where something went wrong, and in the end, it echoes, one step for each asset
+/// that the hop reads.
 fn proposal(offered: &[ToolSpec], said: &str) -> Option<Call> {
     let has = |name: &str| offered.iter().any(|tool| tool.name == name);
     let (name, arguments) = if has("propose_hop_impl") {
@@ -41,12 +42,19 @@ fn proposal(offered: &[ToolSpec], said: &str) -> Option<Call> {
             !ANSWERS.contains(&tool.name.as_str()) && object(&tool.parameters, "").is_some_and(|given| given.is_empty())
         };
         let tries = said.contains("Hop 1:") && !said.contains("What went wrong");
-        let (tool, parameters) = match offered.iter().find(needs_nothing).filter(|_| tries) {
-            Some(tool) => (tool.name.as_str(), json!({})),
-            None => ("echo", json!({"text": {"type": "literal", "value": "Made by the offline model."}})),
-        };
-        let step = json!({"tool_id": tool, "parameter_mapping": parameters, "result_mapping": {"output": to}});
-        ("propose_hop_impl", json!({"steps": [step]}))
+        let step = |tool: &str, parameters: Value, to: &Value| json!({"tool_id": tool, "parameter_mapping": parameters, "result_mapping": {"output": to}});
+        let echo = |of: Value, to: &Value| step("echo", json!({"text": of}), to);
+        let read =
+            said.split_once("It reads ").and_then(|(_, rest)| rest.split_once(" and makes ")).map(|(read, _)| read);
+        let mut read: Vec<Value> = read.map(|read| ids(read, "ast_")).unwrap_or_default();
+        let last = read.pop();
+        let mut steps: Vec<Value> = read.into_iter().map(|of| echo(of, &json!({"type": "discard"}))).collect();
+        steps.push(match (offered.iter().find(needs_nothing).filter(|_| tries), last) {
+            (Some(tool), _) => step(&tool.name, json!({}), &to),
+            (None, Some(of)) => echo(of, &to),
+            (None, None) => echo(json!({"type": "literal", "value": "Made by the offline model."}), &to),
+        });
+        ("propose_hop_impl", json!({"steps": steps}))
     } else if has("propose_hop_plan") {
         let last = !said.contains("Hop 1:");
         let promised = said.lines().find(|line| line.contains(", output, ") && !line.contains(", READY:"));
@@ -55,12 +63,27 @@ fn proposal(offered: &[ToolSpec], said: &str) -> Option<Call> {
             None => json!({"asset": {"name": "draft", "description": "what the next hop builds on"}}),
         };
         let name = if last { "finish" } else { "draft" };
-        ("propose_hop_plan", json!({"name": name, "output": output, "is_final": last}))
+        // The last hop builds on what there is: texts, which a step can echo.
+        let reads = |line: &&str| {
+            (line.contains(", input, string, ") || line.contains(", intermediate, string, ")) && line.starts_with("- ")
+        };
+        let inputs = said.lines().filter(reads).filter(|_| last).filter_map(|line| id_after(line, "(", "ast_"));
+        let inputs: Vec<String> = inputs.collect();
+        ("propose_hop_plan", json!({"name": name, "inputs": inputs, "output": output, "is_final": last}))
     } else {
         return None;
     };
     let arguments = arguments.as_object().cloned()?;
     Some(Call { name: name.to_owned(), arguments, arguments_text: None })
+}
+
+/// Every asset that is named here, as where a parameter comes from.
+fn ids(said: &str, prefix: &str) -> Vec<Value> {
+    let words = said.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    words
+        .filter(|word| word.starts_with(prefix))
+        .map(|id| json!({"type": "asset_field", "state_asset_id": id}))
+        .collect()
 }
 
 /// The first id with this prefix behind these words.

@@ -267,12 +267,18 @@ pub fn ask_for_critique(
 }
 
 /// A task is given to an agent, with the turn in which it does it.
-pub fn assign(task: &task::Model, hand: Hand<'_>, text: &str, actor: Actor) -> Result<(Commit, Engaged), FlowError> {
+pub fn assign(
+    of: &plan::Model,
+    task: &task::Model,
+    hand: Hand<'_>,
+    text: &str,
+    actor: Actor,
+) -> Result<(Commit, Engaged), FlowError> {
     let (id, plan, session) = (TaskId::from(task.id), PlanId::from(task.plan_id), SessionId::from(task.session_id));
     let turn = TurnId::from(Uuid::now_v7());
     let mut commit = Commit::new(session, actor);
     let assigned = step(&task_machine::TABLE, &task.status, "assign", By::System)?;
-    let work = Work::on_task(task, Purpose::Task);
+    let work = Work::on_task(of, task, Purpose::Task);
     let engaged = engage(&mut commit, session, hand, turn, &Told { text, work })?;
     commit.change(Change::entity(&plan::TABLE, plan).expecting("plan", "executing"));
     commit.change(
@@ -291,6 +297,7 @@ pub fn assign(task: &task::Model, hand: Hand<'_>, text: &str, actor: Actor) -> R
 
 /// The owner of a task is asked once more what came of it.
 pub fn ask_for_report(
+    of: &plan::Model,
     task: &task::Model,
     owner: &agent::Model,
     text: &str,
@@ -299,7 +306,7 @@ pub fn ask_for_report(
     let (id, plan, session) = (TaskId::from(task.id), PlanId::from(task.plan_id), SessionId::from(task.session_id));
     let turn = TurnId::from(Uuid::now_v7());
     let mut commit = Commit::new(session, actor);
-    let work = Work::on_task(task, Purpose::Report);
+    let work = Work::on_task(of, task, Purpose::Report);
     let engaged = engage(&mut commit, session, Hand::Free(owner), turn, &Told { text, work })?;
     commit.change(Change::entity(&plan::TABLE, plan).expecting("plan", "executing"));
     commit.change(

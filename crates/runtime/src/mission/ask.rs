@@ -1,15 +1,15 @@
 //! Asking a mission's agent for what it has to do next: a message with everything it needs to know, and a turn.
 
 use crate::flow::{FlowError, Why, queue_for};
-use crate::snapshot::Missions;
+use crate::snapshot::{Missions, TAKEN_UP, mapped_assets, missed};
 use instar_core::decide::HopPhase;
 use instar_core::id::{AgentId, AssetId, HopId, MessageId, MissionId, SessionId, TurnId};
 use instar_core::machine::{Answer, By, agent_drive, apply};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::AgentDriveStarted;
-use instar_store::entity::{agent, hop, message, mission};
+use instar_store::entity::{agent, hop, message, mission, tool_step, turn};
 use instar_store::{Change, Commit};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::fmt::Write;
 use uuid::Uuid;
 
@@ -73,6 +73,11 @@ pub fn may_replan(mission: &mission::Model, hop: &hop::Model) -> bool {
     mission.status == "IN_PROGRESS" && hop.status == "FAILED" && early
 }
 
+/// The mission that a turn is about, if it is one in which its agent is asked for something.
+pub fn mission_of(turn: &turn::Model) -> Option<MissionId> {
+    turn.input["mission_id"].as_str()?.parse().ok()
+}
+
 /// What the agent reads.
 pub(super) fn prompt(
     rows: &Missions,
@@ -93,6 +98,11 @@ pub(super) fn prompt(
         let _ =
             writeln!(text, "- {} ({id}), {}, {}{many}, {}{about}", asset.name, asset.role, asset.kind, asset.status);
     }
+    if missed(mission) > 0 {
+        text.push_str(
+            "A hop that was to be the last is done, and not every output is READY: that is still to be made.\n",
+        );
+    }
     if let Some(hop) = hop.filter(|_| matches!(task, Task::Plan | Task::Resolve | Task::Implement)) {
         let _ = writeln!(text, "Hop {}: {} ({}).", hop.sequence, hop.name, HopId::from(hop.id));
         for (name, said) in [("Goal", &hop.goal), ("Description", &hop.description)] {
@@ -103,8 +113,13 @@ pub(super) fn prompt(
         if matches!(task, Task::Resolve | Task::Implement) {
             let _ = writeln!(text, "It reads {} and makes {}.", hop.inputs, hop.outputs);
         }
-        if let Some(error) = hop.error.as_ref().and_then(|error| error["message"].as_str()) {
+        steps(&mut text, rows, hop, task);
+        let said = |field: &str| hop.error.as_ref().and_then(|error| error[field].as_str());
+        if let Some(error) = said("message") {
             let _ = writeln!(text, "What went wrong: {error}");
+        }
+        if let Some(why) = said(TAKEN_UP) {
+            let _ = writeln!(text, "You have taken it up again, because: {why}");
         }
     }
     let feedback = match task {
@@ -127,6 +142,9 @@ pub(super) fn prompt(
              assets that each reads and writes."
         }
     });
+    if matches!(task, Task::Implement) && hop.is_some_and(|hop| rows.steps_of(hop.id).any(is_done)) {
+        text.push_str(" Propose only what is still to be done: the steps that are done are not run again.");
+    }
     let has = |name: &str| tools.iter().any(|tool| tool == name);
     if has("ask_person") {
         text.push_str(" If something is not clear, ask with ask_person instead.");
@@ -135,6 +153,40 @@ pub(super) fn prompt(
         text.push_str(" If it cannot be done at all, say so with fail_hop, and why.");
     }
     text
+}
+
+fn is_done(step: &tool_step::Model) -> bool {
+    step.status == "COMPLETED"
+}
+
+/// The steps that are there, so that nobody proposes a second time what has had its effect, and everybody knows why
+/// the others were not taken.
+fn steps(text: &mut String, rows: &Missions, hop: &hop::Model, task: Task) {
+    let named = |step: &tool_step::Model| match &step.tool {
+        Some(tool) => format!("{} (tool {tool})", step.name),
+        None => format!("{} (no tool)", step.name),
+    };
+    for (i, step) in rows.steps_of(hop.id).filter(|step| is_done(step)).enumerate() {
+        let head = if i == 0 { "These steps are done and stay, with what they have made:\n" } else { "" };
+        let made = mapped_assets(&step.result_mapping).into_iter().filter_map(|id| rows.assets.get(&id));
+        let made = made.map(|asset| format!("{} ({})", asset.name, AssetId::from(asset.id))).collect::<Vec<_>>();
+        let made = if made.is_empty() { "nothing that is kept".to_owned() } else { made.join(", ") };
+        let _ = writeln!(text, "{head}- {}: {made}", named(step));
+    }
+    if !matches!(task, Task::Resolve | Task::Implement) {
+        return;
+    }
+    let open = |step: &&tool_step::Model| !is_done(step) && !matches!(step.status.as_str(), "CANCELLED" | "deleted");
+    for (i, step) in rows.steps_of(hop.id).filter(open).enumerate() {
+        let head = if i == 0 { "Your proposal takes the place of these:\n" } else { "" };
+        let _ = write!(text, "{head}- {}, {}", named(step), step.status);
+        let error = step.error.as_ref().and_then(|error| error["message"].as_str());
+        let wrong = step.validation_errors.as_ref().and_then(Value::as_array).into_iter().flatten();
+        for said in error.into_iter().chain(wrong.filter_map(Value::as_str)) {
+            let _ = write!(text, "; {said}");
+        }
+        text.push('\n');
+    }
 }
 
 /// Puts the question into a commit: the message, a turn for it, and the agent, which must be free.

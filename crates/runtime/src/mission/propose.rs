@@ -5,7 +5,7 @@
 use super::form::{ASSETS_MAX, AssetForm, HopForm, MissionEdit, MissionForm, OutputForm, Place, StepForm, Terms};
 use crate::act::{Act, ActError};
 use crate::asset::Fresh;
-use crate::snapshot::{Missions, Row, Snapshot, closed};
+use crate::snapshot::{Missions, Row, Snapshot, asset_ids, closed};
 use chrono::{SubsecRound, Utc};
 use instar_core::cascade::Reach;
 use instar_core::id::{AgentId, AssetId, Entity, HopId, Kind, MissionId, SessionId, StepId};
@@ -234,6 +234,17 @@ fn planned<'a>(act: Act<'a>, rows: &Missions, hop: &hop::Model, form: HopForm) -
         for gone in own.iter().filter(|asset| asset.id != kept.uuid()) {
             act = act.meaning(Reach::DroppedAssetsOfHop, id, AssetId::from(gone.id));
         }
+    }
+    let made = outputs.map(|id| vec![id.uuid()]).unwrap_or_else(|| asset_ids(&hop.outputs));
+    let open = |row: &&asset::Model| row.role == "output" && row.mission_id == hop.mission_id && row.status != "READY";
+    let lacking = rows.assets.values().filter(open).filter(|row| !made.contains(&row.id));
+    let lacking: Vec<&str> = lacking.map(|row| row.name.as_str()).collect();
+    if form.is_final.unwrap_or(hop.is_final) && !lacking.is_empty() {
+        let lacking = lacking.join(", ");
+        return Err(ActError::Unfit(format!(
+            "is_final: after this hop the mission would still lack {lacking}: say is_final false and make it in a \
+             later hop, or have a person provide it first"
+        )));
     }
     Ok(act.editing(move |snapshot| {
         if let Some((asset, form)) = &edited

@@ -3,7 +3,7 @@
 use super::agent::besides;
 use super::form::{Faults, Terms};
 use crate::act::ActError;
-use crate::snapshot::{GATE_TIMEOUT, Missions, gates};
+use crate::snapshot::{GATE_TIMEOUT, Missions, forgive, gates};
 use instar_core::decide::{Gates, OnHopFailure};
 use instar_core::id::{AgentId, MissionId, SessionId};
 use instar_core::rune::payload::MissionTermsChanged;
@@ -78,6 +78,7 @@ pub fn set_terms(rows: &Missions, id: MissionId, edit: &TermsEdit, actor: Actor)
         // Whoever comes has been asked nothing, and has asked nothing.
         (row.asked, row.asked_turn_id, row.question) = (0, None, None);
         row.attention = besides(was).filter(|attention| attention["reason"] != "agent_gone");
+        forgive(row);
     }
     if edit.gates.is_some() || edit.gate_timeout_ms.is_some() {
         row.gate_due_at = None;

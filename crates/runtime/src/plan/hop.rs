@@ -61,10 +61,16 @@ fn goal(rows: &Missions, hop: &hop::Model) -> String {
         let said = one.summary.as_deref().unwrap_or("(nothing)");
         let _ = write!(text, "{head}\n- {} ({}, {}): {said}", one.name, AssetId::from(one.id), schema_of(one).words());
     }
+    if !asset_ids(&hop.inputs).is_empty() {
+        text.push_str("\nThis is only the beginning of what is long: read_asset gives all of it, by name.");
+    }
     for one in assets(&hop.outputs) {
         let about = one.description.as_deref().map(|about| format!(", {about}")).unwrap_or_default();
         let kind = schema_of(one).words();
         let _ = write!(text, "\nIt has to make {} ({kind}{about}): what the last task hands in.", one.name);
+    }
+    if !asset_ids(&hop.outputs).is_empty() {
+        text.push_str("\nOne task has to be the last, and to wait for all that it puts together.");
     }
     text
 }
@@ -79,21 +85,20 @@ pub enum Delivery {
 }
 
 impl Hub {
-    /// The values of the hop's outputs, if what the plan made can be them: the result of its last task, else the words
-    /// of its critic.
-    pub async fn delivery(
-        &self,
-        plan: &plan::Model,
-        tasks: &[task::Model],
-        summary: &str,
-    ) -> Result<Delivery, AssetError> {
+    /// The values of the hop's outputs, if what the plan made can be them: the result of its last task. What the critic
+    /// says of the work is never the work.
+    pub async fn delivery(&self, plan: &plan::Model, tasks: &[task::Model]) -> Result<Delivery, AssetError> {
         let Some(hop) = plan.hop_id else { return Ok(Delivery::None) };
         let Some(hop) = self.store().hop(HopId::from(hop)).await? else { return Ok(Delivery::None) };
         let mut made = Vec::new();
         for id in asset_ids(&hop.outputs) {
             let Some(asset) = self.store().asset(AssetId::from(id)).await? else { continue };
             let schema = schema_of(&asset);
-            let Some(value) = value(&schema, tasks, summary) else { return Ok(Delivery::Unfit(misfit(&asset))) };
+            let last = match last(tasks) {
+                Ok(last) => last,
+                Err(why) => return Ok(Delivery::Unfit(format!("{why}: {}", what_to_do(&asset)))),
+            };
+            let Some(value) = value(&schema, last) else { return Ok(Delivery::Unfit(misfit(&asset))) };
             match self.keep(AssetId::from(id), &schema, Content::of(&schema, &value)).await {
                 Ok(fresh) => made.push(fresh.made_from(pinned(&hop))),
                 Err(error) if error.passes() => return Err(error),
@@ -105,12 +110,12 @@ impl Hub {
 }
 
 fn misfit(asset: &asset::Model) -> String {
-    let kind = schema_of(asset).words();
-    format!(
-        "the plan met its goal, but nothing that came of it can be {}, which is {kind}: retry the hop, or provide the \
-         value and complete it by hand",
-        asset.name
-    )
+    let (name, kind) = (&asset.name, schema_of(asset).words());
+    format!("the plan met its goal, but nothing that came of it can be {name}, which is {kind}: {}", what_to_do(asset))
+}
+
+fn what_to_do(asset: &asset::Model) -> String {
+    format!("retry the hop, or provide the value of {} and complete the hop by hand", asset.name)
 }
 
 /// The versions of its inputs that the hop was begun with.
@@ -121,18 +126,31 @@ fn pinned(hop: &hop::Model) -> Vec<Version> {
     entries.filter_map(read).filter(|version| version.version > 0).collect()
 }
 
-/// The first that fits. A model often hands a value in as the text of it.
-fn value(schema: &Schema, tasks: &[task::Model], summary: &str) -> Option<Value> {
-    let last = last(tasks).and_then(|task| task.result.clone());
-    let read = last.as_ref().and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
-    [last, read, Some(json!(summary))].into_iter().flatten().find(|value| schema.check(value).is_ok())
+/// What the task handed in, if it fits. A model often hands a value in as the text of it.
+fn value(schema: &Schema, last: &task::Model) -> Option<Value> {
+    let made = last.result.clone();
+    let read = made.as_ref().and_then(Value::as_str).and_then(|text| serde_json::from_str(text).ok());
+    [made, read].into_iter().flatten().find(|value| schema.check(value).is_ok())
 }
 
-/// The completed task that no other one builds on, if there is one only.
-fn last(tasks: &[task::Model]) -> Option<&task::Model> {
-    let done: Vec<&task::Model> = tasks.iter().filter(|task| task.status == "completed").collect();
-    let mut ends = done.iter().filter(|task| !done.iter().any(|other| other.deps().contains(&task.id)));
-    ends.next().filter(|_| ends.next().is_none()).copied()
+/// The task that no other one builds on. Where a plan was made anew there may be several: then that of the newest
+/// round.
+fn last(tasks: &[task::Model]) -> Result<&task::Model, String> {
+    let live: Vec<&task::Model> = tasks.iter().filter(|task| task.status != "cancelled").collect();
+    let is_end = |task: &&&task::Model| !live.iter().any(|other| other.deps().contains(&task.id));
+    let mut ends: Vec<&task::Model> = live.iter().filter(is_end).copied().collect();
+    let newest = ends.iter().map(|task| task.iteration).max();
+    if ends.len() > 1 {
+        ends.retain(|task| Some(task.iteration) == newest);
+    }
+    match ends[..] {
+        [last] if last.status == "completed" => Ok(last),
+        [last] => Err(format!("the plan met its goal, but its last task {} is {}", last.key, last.status)),
+        _ => {
+            let keys: Vec<&str> = ends.iter().map(|task| task.key.as_str()).collect();
+            Err(format!("the plan met its goal, but of its tasks none is the last alone ({})", keys.join(", ")))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -173,21 +191,32 @@ mod tests {
         }
     }
 
+    fn delivered(kind: Type, tasks: &[task::Model]) -> Option<Value> {
+        last(tasks).ok().and_then(|last| value(&Schema::new(kind), last))
+    }
+
     #[test]
-    fn the_result_of_the_last_task_goes_before_the_words_of_the_critic() {
+    fn only_the_result_of_the_last_task_is_what_a_plan_made() {
         let chain = [task(1, &[], "completed", json!("planks")), task(2, &[1], "completed", json!("a boat"))];
-        assert_eq!(value(&Schema::new(Type::String), &chain, "fine"), Some(json!("a boat")));
+        assert_eq!(delivered(Type::String, &chain), Some(json!("a boat")));
         let two = [task(1, &[], "completed", json!("oars")), task(2, &[], "completed", json!("a boat"))];
-        assert_eq!(value(&Schema::new(Type::String), &two, "fine"), Some(json!("fine")), "neither is the last");
+        assert!(last(&two).is_err_and(|why| why.contains("(1, 2)")), "neither is the last");
         let lost = [task(1, &[], "completed", json!("oars")), task(2, &[1], "failed", json!("a boat"))];
-        assert_eq!(value(&Schema::new(Type::String), &lost, "fine"), Some(json!("oars")));
+        assert!(last(&lost).is_err_and(|why| why.contains("2 is failed")), "what came before it is not the boat");
+    }
+
+    #[test]
+    fn a_round_after_another_has_its_own_last_task() {
+        let mut again = [task(1, &[], "completed", json!("a raft")), task(2, &[], "completed", json!("a boat"))];
+        again[1].iteration = 2;
+        assert_eq!(delivered(Type::String, &again), Some(json!("a boat")));
     }
 
     #[test]
     fn a_value_may_be_handed_in_as_its_text_and_must_fit() {
         let text = [task(1, &[], "completed", json!("{\"depth\": 3}"))];
-        assert_eq!(value(&Schema::new(Type::Object), &text, "fine"), Some(json!({"depth": 3})));
+        assert_eq!(delivered(Type::Object, &text), Some(json!({"depth": 3})));
         let words = [task(1, &[], "completed", json!("deep"))];
-        assert_eq!(value(&Schema::new(Type::Number), &words, "fine"), None);
+        assert_eq!(delivered(Type::Number, &words), None);
     }
 }

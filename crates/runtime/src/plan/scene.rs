@@ -74,6 +74,16 @@ impl Scene {
         turn.and_then(|id| self.turns.get(&id)).is_none_or(|turn| turn.ended_at.is_some())
     }
 
+    /// Whether it was said that nobody is there for it; of a blocked plan something else is said there.
+    pub(super) fn is_short(&self) -> bool {
+        self.plan.reason.is_some() && self.plan.status != "blocked"
+    }
+
+    /// Whether somebody works on it, or has just got something to do.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.tasks.iter().any(is_held) || !self.is_over(self.plan.turn_id)
+    }
+
     pub(super) fn id(&self) -> PlanId {
         PlanId::from(self.plan.id)
     }

@@ -7,11 +7,12 @@ use crate::act::{Act, ActError, Done};
 use crate::flow::{self, Engaged, FlowError, Hand, NewAgent};
 use crate::hub::Hub;
 use crate::wake::Ready;
-use instar_core::id::{AgentId, PlanId, SessionId, TaskId};
+use instar_core::id::{AgentId, HopId, MissionId, PlanId, SessionId, TaskId};
 use instar_core::machine::{By, plan as plan_machine, task as task_machine};
-use instar_core::rune::Actor;
-use instar_store::entity::{agent, task};
-use instar_store::{Answer, Commit, StoreError};
+use instar_core::rune::payload::MissionAttention;
+use instar_core::rune::{Actor, Draft};
+use instar_store::entity::{agent, mission, plan, task};
+use instar_store::{Answer, Change, Commit, StoreError};
 use serde_json::json;
 use std::collections::HashMap;
 
@@ -22,6 +23,9 @@ const CRITICS_LOOKED_AT: u64 = 20;
 /// How often it is looked again because others changed the same rows.
 const LOOKS_MAX: usize = 8;
 
+/// Why a person should look at a mission: the plan that carries its hop out finds nobody.
+const PLAN_WAITS: &str = "plan_waits";
+
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error(transparent)]
@@ -30,6 +34,8 @@ pub enum PlanError {
     Flow(#[from] FlowError),
     #[error(transparent)]
     Act(#[from] ActError),
+    #[error("a rune could not be told: {0}")]
+    Untold(#[from] serde_json::Error),
 }
 
 /// What became of a step.
@@ -38,8 +44,29 @@ enum Taken {
     Moved,
     /// Others were faster.
     Lost,
-    /// There is nobody to do it now.
+    /// Whoever could do it is busy.
     Waits,
+    /// Nobody can do it, and nobody may be made who could: why, and what people can do.
+    Short(String),
+}
+
+/// Who could take a step.
+enum Found {
+    Hand(Box<Lent>),
+    /// Somebody who is busy now.
+    Busy,
+    /// Nobody, and why nobody is made.
+    Nobody(String),
+}
+
+impl Found {
+    fn or_taken(self) -> Result<Box<Lent>, Taken> {
+        match self {
+            Found::Hand(hand) => Ok(hand),
+            Found::Busy => Err(Taken::Waits),
+            Found::Nobody(why) => Err(Taken::Short(why)),
+        }
+    }
 }
 
 impl Hub {
@@ -50,6 +77,10 @@ impl Hub {
         let mut lost = 0;
         for _ in 0..STEPS_MAX {
             let Some(scene) = Scene::load(self.store(), id).await? else { return Ok(()) };
+            if scene.is_short() && scene.is_under_way() {
+                self.note(&scene, None).await?;
+                continue;
+            }
             let Some(step) = next(&scene, timeout) else { return Ok(()) };
             instar_crashpoint::crash_point!("plan.step.before");
             let taken = self.take(&scene, step).await?;
@@ -58,6 +89,9 @@ impl Hub {
                 Taken::Moved => lost = 0,
                 Taken::Lost if lost < LOOKS_MAX => lost += 1,
                 Taken::Lost | Taken::Waits => return Ok(()),
+                // As long as others of its agents work it is not people who have to act.
+                Taken::Short(_) if scene.is_under_way() => return Ok(()),
+                Taken::Short(why) => return self.note(&scene, Some(why)).await,
             }
         }
         Ok(())
@@ -96,16 +130,23 @@ impl Hub {
                 let Some(owner) = task.owner_id else { return Ok(Taken::Lost) };
                 // Its own messages come first; it is asked when they are answered.
                 let Some(owner) = self.store().free_agent(owner).await? else { return Ok(Taken::Waits) };
-                let (commit, engaged) = flow::ask_for_report(task, &owner, &prompt::report(task, &why), system)?;
+                let (commit, engaged) =
+                    flow::ask_for_report(&scene.plan, task, &owner, &prompt::report(task, &why), system)?;
                 self.engage(scene, &Lent::Free(owner), commit, engaged).await
             }
             Step::Plan => {
-                let Some(hand) = self.orchestrator(scene).await? else { return Ok(Taken::Waits) };
+                let hand = match self.orchestrator(scene).await?.or_taken() {
+                    Ok(hand) => hand,
+                    Err(taken) => return Ok(taken),
+                };
                 let (commit, engaged) = flow::ask_for_plan(&scene.plan, hand.lent(), &prompt::plan(scene), system)?;
                 self.engage(scene, &hand, commit, engaged).await
             }
             Step::Review => {
-                let Some(hand) = self.critic(scene).await? else { return Ok(Taken::Waits) };
+                let hand = match self.critic(scene).await?.or_taken() {
+                    Ok(hand) => hand,
+                    Err(taken) => return Ok(taken),
+                };
                 let text = prompt::critique(scene);
                 let (commit, engaged) = flow::ask_for_critique(&scene.plan, hand.lent(), &text, system)?;
                 self.engage(scene, &hand, commit, engaged).await
@@ -148,7 +189,7 @@ impl Hub {
     /// Gives tasks to agents that are free, and makes agents where that is allowed.
     async fn assign(&self, scene: &Scene, tasks: &[uuid::Uuid]) -> Result<Taken, PlanError> {
         let mut free: HashMap<&str, Vec<agent::Model>> = HashMap::new();
-        let mut taken = Taken::Waits;
+        let (mut taken, mut short) = (Taken::Waits, None);
         let most = tasks.len() as u64;
         for task in tasks.iter().filter_map(|id| scene.task(*id)) {
             let role = task.role.as_str();
@@ -161,30 +202,95 @@ impl Hub {
             let hand = match free.get_mut(role).and_then(Vec::pop) {
                 Some(agent) => Lent::Free(agent),
                 None => match self.newcomer(scene, role).await? {
-                    Some(new) => Lent::New(new),
-                    None => continue,
+                    Found::Hand(new) => *new,
+                    Found::Busy => continue,
+                    Found::Nobody(why) => {
+                        short.get_or_insert(why);
+                        continue;
+                    }
                 },
             };
             let text = prompt::task(scene, task);
-            let (commit, engaged) = flow::assign(task, hand.lent(), &text, Actor::system("plan"))?;
+            let (commit, engaged) = flow::assign(&scene.plan, task, hand.lent(), &text, Actor::system("plan"))?;
             match self.engage(scene, &hand, commit, engaged).await? {
                 Taken::Moved => taken = Taken::Moved,
                 _ if matches!(taken, Taken::Waits) => taken = Taken::Lost,
                 _ => {}
             }
         }
-        Ok(taken)
+        Ok(match (taken, short) {
+            (Taken::Waits, Some(why)) => Taken::Short(why),
+            (taken, _) => taken,
+        })
+    }
+
+    /// What people read of a plan for which there is nobody; `None`: somebody is at work again.
+    async fn note(&self, scene: &Scene, why: Option<String>) -> Result<(), PlanError> {
+        let (plan, id) = (&scene.plan, scene.id());
+        if plan.reason == why {
+            return Ok(());
+        }
+        let mut commit = Commit::new(session(scene), Actor::system("plan"));
+        let at = commit.at();
+        let change = Change::entity(&plan::TABLE, id);
+        commit.change(change.version(plan.version).set(plan::Column::Reason, why.clone()));
+        let hop = match plan.hop_id {
+            Some(hop) => self.store().hop(HopId::from(hop)).await?,
+            None => None,
+        };
+        let mission = match &hop {
+            Some(hop) => self.store().mission(MissionId::from(hop.mission_id)).await?,
+            None => None,
+        };
+        if let Some(mission) = mission {
+            let of = MissionId::from(mission.id);
+            let called = mission.attention.as_ref().is_some_and(|attention| attention["reason"] == PLAN_WAITS);
+            let hop = plan.hop_id.map(HopId::from);
+            let attention = match &why {
+                Some(why) => Some(json!({"reason": PLAN_WAITS, "hop_id": hop, "plan_id": id, "detail": why, "at": at})),
+                None if called => None,
+                None => mission.attention.clone(),
+            };
+            let change = Change::entity(&mission::TABLE, of).version(mission.version);
+            commit.change(change.set(mission::Column::Attention, attention));
+            if let Some(why) = &why {
+                let error = json!({"plan_id": id, "detail": why});
+                commit.rune(Draft::new(of, &MissionAttention { reason: PLAN_WAITS.into(), hop_id: hop, error })?);
+            }
+        }
+        // If somebody has changed it meanwhile, whoever looks next says it.
+        self.commit(commit).await?;
+        Ok(())
     }
 
     /// An agent to be made, if there are fewer of its role than there may be.
-    async fn newcomer(&self, scene: &Scene, role: &str) -> Result<Option<NewAgent>, PlanError> {
+    async fn newcomer(&self, scene: &Scene, role: &str) -> Result<Found, PlanError> {
         let default = self.planning().policy.workers_max;
         let most = scene.plan.config["workers_max"].as_u64().unwrap_or(u64::from(default));
         let there = self.store().agents_at_hand(session(scene), role).await?;
-        if there >= most {
-            return Ok(None);
+        if there >= most && there == 0 {
+            return Ok(Found::Nobody(format!(
+                "an agent of role {role}: there is none that takes work, and none is made because workers_max is \
+                 {most}: add one (instar agent create), start one that is stopped, or raise plans.workers_max"
+            )));
         }
-        self.made_for(scene, role, format!("{role}-{}", there + 1)).await
+        if there >= most {
+            return Ok(Found::Busy);
+        }
+        self.made(scene, role, there).await
+    }
+
+    /// One more agent of a role, of which so many are at hand; where the session is full, one of those.
+    async fn made(&self, scene: &Scene, role: &str, there: u64) -> Result<Found, PlanError> {
+        Ok(match self.made_for(scene, role, format!("{role}-{}", there + 1)).await? {
+            Some(new) => Found::Hand(Box::new(Lent::New(new))),
+            None if there > 0 => Found::Busy,
+            None => Found::Nobody(format!(
+                "an agent of role {role}: there is none that takes work, and none is made because the session has as \
+                 many agents as it may have: end one that is not needed (instar agent terminate), start one that is \
+                 stopped, or raise agents.session_max"
+            )),
+        })
     }
 
     /// Whether the session may have one more. Counted after its row was read, whose version the commit names.
@@ -240,31 +346,31 @@ impl Hub {
         Ok(Some(NewAgent { name, role: role.to_owned(), model, config, tools, parent, ..NewAgent::default() }))
     }
 
-    /// The plan's own as long as it takes work; else one that is free; else a new one. `None`: it is busy, or the session is full.
-    async fn orchestrator(&self, scene: &Scene) -> Result<Option<Lent>, PlanError> {
+    /// The plan's own as long as it takes work; else one that is free; else a new one.
+    async fn orchestrator(&self, scene: &Scene) -> Result<Found, PlanError> {
         if let Some(own) = scene.plan.orchestrator_id {
             let row = self.store().agent(AgentId::from(own)).await?;
             if row.as_ref().is_some_and(takes_work) {
-                return Ok(self.store().free_agent(own).await?.map(Lent::Free));
+                let free = self.store().free_agent(own).await?;
+                return Ok(free.map_or(Found::Busy, |agent| Found::Hand(Box::new(Lent::Free(agent)))));
             }
         }
         let mut free = self.store().free_agents(session(scene), "orchestrator", 1).await?;
         if let Some(agent) = free.pop() {
-            return Ok(Some(Lent::Free(agent)));
+            return Ok(Found::Hand(Box::new(Lent::Free(agent))));
         }
         let there = self.store().agents_at_hand(session(scene), "orchestrator").await?;
-        let name = format!("orchestrator-{}", there + 1);
-        Ok(self.made_for(scene, "orchestrator", name).await?.map(Lent::New))
+        self.made(scene, "orchestrator", there).await
     }
 
     /// The one that has judged the plan before; else one that the session keeps for it and that had no part in the
-    /// work; else a new one, which has seen none of it. `None`: it is busy, or the
-    /// session is full.
-    async fn critic(&self, scene: &Scene) -> Result<Option<Lent>, PlanError> {
+    /// work; else a new one, which has seen none of it.
+    async fn critic(&self, scene: &Scene) -> Result<Found, PlanError> {
         if let Some(own) = scene.plan.critic_id {
             let row = self.store().agent(AgentId::from(own)).await?;
             if row.as_ref().is_some_and(takes_work) {
-                return Ok(self.store().free_agent(own).await?.map(Lent::Free));
+                let free = self.store().free_agent(own).await?;
+                return Ok(free.map_or(Found::Busy, |agent| Found::Hand(Box::new(Lent::Free(agent)))));
             }
         }
         let part = |agent: &agent::Model| {
@@ -273,10 +379,10 @@ impl Hub {
         };
         let free = self.store().free_agents(session(scene), "critic", CRITICS_LOOKED_AT).await?;
         if let Some(agent) = free.into_iter().find(|agent| !part(agent)) {
-            return Ok(Some(Lent::Free(agent)));
+            return Ok(Found::Hand(Box::new(Lent::Free(agent))));
         }
         let there = self.store().agents_at_hand(session(scene), "critic").await?;
-        Ok(self.made_for(scene, "critic", format!("critic-{}", there + 1)).await?.map(Lent::New))
+        self.made(scene, "critic", there).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! Missions with their hops, steps and assets, as part of the picture that cascades are worked out on.
 
 use super::entities;
+use super::{MISSED_MAX, missed};
 use instar_core::cascade::Reach;
 use instar_core::decide::{self, FailureClass, Gates, HopPhase, OnHopFailure, Standing, Tries};
 use instar_core::id::{AssetId, Entity, Kind};
@@ -244,6 +245,7 @@ impl Missions {
             question: mission.question.is_some(),
             feedback: mission.feedback.is_some(),
             retryable: executed && hop.is_some_and(|hop| attempts(mission, hop).left()),
+            astray: missed(mission) >= MISSED_MAX,
             by_plan: hop.is_some_and(is_by_plan),
         })
     }

@@ -11,7 +11,7 @@ pub(crate) use mission::closed;
 pub(crate) use mission::is_by_plan;
 pub use mission::{Missions, REPAIRS_MAX, Row, asset_ids, attempts, gates, mapped_assets};
 pub(crate) use settle::failed_phase;
-pub(crate) use settle::{GATE_TIMEOUT, INPUT_MISSING, PLAN_BLOCKED};
+pub(crate) use settle::{GATE_TIMEOUT, INPUT_MISSING, MISSED_MAX, PLAN_BLOCKED, TAKEN_UP, forgive, missed};
 
 pub(crate) use plan::Plans;
 
@@ -39,6 +39,8 @@ pub struct Said {
     pub class: Option<decide::FailureClass>,
     /// Versions of assets that it writes.
     pub fresh: Vec<crate::asset::Fresh>,
+    /// Nobody said why: its reason is only its own name.
+    pub(crate) wordless: bool,
 }
 
 pub struct Snapshot {

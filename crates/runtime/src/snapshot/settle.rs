@@ -4,7 +4,7 @@
 use super::mission::is_live;
 use super::{Missions, Snapshot};
 use chrono::{DateTime, Duration, Utc};
-use instar_core::cascade::{Planned, Reach};
+use instar_core::cascade::{Fact, Planned, Reach};
 use instar_core::decide::{self, Effect, FailureClass, GatePolicy, HopPhase};
 use instar_core::id::{AssetId, Entity, HopId, Kind, PlanId};
 use instar_core::machine::Move;
@@ -18,6 +18,12 @@ pub(crate) const GATE_TIMEOUT: &str = "gate_timeout";
 pub(crate) const INPUT_MISSING: &str = "input_missing";
 /// The same: the plan that carries the hop out cannot go on.
 pub(crate) const PLAN_BLOCKED: &str = "plan_blocked";
+/// The same: a hop that was to be the last has left an output of the mission open.
+pub(crate) const OUTPUTS_MISSING: &str = "outputs_missing";
+/// So many of them in a row, and the agent is asked for no further one: each is paid for.
+pub(crate) const MISSED_MAX: i64 = 3;
+/// In a hop's error: why its agent has taken it up again after that.
+pub(crate) const TAKEN_UP: &str = "taken_up";
 
 impl Snapshot {
     /// Takes moves over into the rows of missions, hops, steps, assets and calls.
@@ -124,6 +130,7 @@ impl Snapshot {
 
     fn settle_mission(&mut self, id: Uuid, mv: &Move, reason: &str, at: DateTime<Utc>) {
         let hop = self.missions.missions.get(&id).and_then(|mission| mission.current_hop_id).map(HopId::from);
+        let lacking = self.missions.lacking(id);
         let Some(row) = self.missions.missions.get_mut(&id) else { return };
         row.status = mv.to().to_owned();
         row.ended_at = (!is_live(mv.table(), mv.to())).then_some(at);
@@ -139,7 +146,13 @@ impl Snapshot {
             "M7" | "M17" => (row.current_hop_id, row.attention) = (None, None),
             "M18" => {
                 row.current_hop_id = None;
-                row.attention = Some(json!({"reason": "outputs_missing", "at": at}));
+                let times = missed(row) + 1;
+                let detail = format!(
+                    "a hop that was to be the last is done, and {lacking} is not READY: provide it (instar asset \
+                     provide) and complete the mission (instar mission complete), plan another hop (instar hop create) \
+                     or give the mission another agent (instar mission set --agent)"
+                );
+                row.attention = Some(json!({"reason": OUTPUTS_MISSING, "times": times, "detail": detail, "at": at}));
             }
             "M16" => {
                 row.attention = Some(json!({"reason": "hop_failed", "hop_id": hop, "detail": reason, "at": at}));
@@ -155,14 +168,17 @@ impl Snapshot {
     }
 
     fn settle_hop(&mut self, id: Uuid, mv: &Move, reason: &str, at: DateTime<Utc>) {
-        let class = self.said.class;
+        let (class, by_person) = (self.said.class, self.facts.contains(&Fact::ByPerson));
+        // The name of a command tells an agent nothing.
+        let said = if self.said.wordless { "" } else { reason };
+        let said = (mv.row() == "H28" || mv.row() == "H30").then_some(said);
         let versions = (mv.row() == "H20").then(|| self.missions.pinned(id));
         // Why a step failed is why its hop did.
         let failed = self.missions.steps_of(id).find(|step| step.status == "FAILED" && mv.row() == "H22");
         let told = failed.and_then(|step| step.error.as_ref()).and_then(|error| error["message"].as_str());
-        let reason = &told.unwrap_or(reason).to_owned();
+        let reason = &told.or(said).unwrap_or(reason).to_owned();
         let Some(row) = self.missions.hops.get_mut(&id) else { return };
-        settle_hop(row, mv, class, reason, at);
+        settle_hop(row, mv, class, (reason, by_person), at);
         if let Some(versions) = versions {
             row.input_versions = Some(versions);
         }
@@ -170,8 +186,9 @@ impl Snapshot {
         let Some(mission) = self.missions.missions.get_mut(&row.mission_id) else { return };
         if mv.row() != "H37" && mv.row() != "H35" {
             forget_asked(mission);
-            // Whatever people were called for, somebody has done something about it.
-            mission.attention = None;
+            // Whatever people were called for, somebody has done something about it; but what is missing is missing
+            // until a hop has made it.
+            mission.attention = outputs_missing(mission).cloned();
         }
         match mv.row() {
             "H1" | "H2" | "H34" => {
@@ -186,6 +203,13 @@ impl Snapshot {
 }
 
 impl Missions {
+    /// The outputs of a mission that are not there, by name.
+    fn lacking(&self, mission: Uuid) -> String {
+        let open = |row: &&asset::Model| row.mission_id == mission && row.role == "output" && row.status != "READY";
+        let names: Vec<&str> = self.assets.values().filter(open).map(|row| row.name.as_str()).collect();
+        names.join(", ")
+    }
+
     /// Writes down who has to act next for a mission, and when a person is reminded of it.
     pub(crate) fn reckon(&mut self, id: Uuid, at: DateTime<Utc>) {
         let Some(standing) = self.missions.get(&id).and_then(|row| self.standing(row)) else { return };
@@ -215,6 +239,23 @@ impl Missions {
     }
 }
 
+/// What people were told of the outputs that no hop has made, whatever else they were called for since.
+fn outputs_missing(mission: &mission::Model) -> Option<&Value> {
+    let attention = mission.attention.as_ref()?;
+    [Some(attention), attention.get("besides")].into_iter().flatten().find(|said| said["reason"] == OUTPUTS_MISSING)
+}
+
+/// How many last hops in a row have left an output open.
+pub(crate) fn missed(mission: &mission::Model) -> i64 {
+    outputs_missing(mission).and_then(|said| said["times"].as_i64()).unwrap_or_default()
+}
+
+/// Another agent is not held to what the one before has left open.
+pub(crate) fn forgive(mission: &mut mission::Model) {
+    let missing = mission.attention.as_mut().filter(|attention| attention["reason"] == OUTPUTS_MISSING);
+    missing.into_iter().for_each(|attention| attention["times"] = json!(0));
+}
+
 /// What the agent has to do is another thing now.
 fn forget_asked(mission: &mut mission::Model) {
     (mission.asked, mission.asked_turn_id, mission.question, mission.gate_due_at) = (0, None, None, None);
@@ -231,7 +272,13 @@ pub(crate) fn failed_phase(mv: &Move) -> Option<HopPhase> {
     })
 }
 
-fn settle_hop(row: &mut hop::Model, mv: &Move, class: Option<FailureClass>, reason: &str, at: DateTime<Utc>) {
+fn settle_hop(
+    row: &mut hop::Model,
+    mv: &Move,
+    class: Option<FailureClass>,
+    (reason, by_person): (&str, bool),
+    at: DateTime<Utc>,
+) {
     row.status = mv.to().to_owned();
     row.ended_at = (!is_live(mv.table(), mv.to())).then_some(at);
     if let Some(phase) = failed_phase(mv) {
@@ -256,10 +303,15 @@ fn settle_hop(row: &mut hop::Model, mv: &Move, class: Option<FailureClass>, reas
             (row.phase, row.failure_class, row.error) = (None, None, None);
             row.repairs = 0;
         }
-        // Whoever proposes anew is told what went wrong, and what the person says to it.
+        // Whoever proposes anew is told what went wrong, and what is said to it: by a person, or by itself.
         "H28" | "H30" => {
             (row.phase, row.failure_class, row.repairs) = (None, None, 0);
-            row.feedback = (!reason.is_empty()).then(|| reason.to_owned());
+            let said = Some(reason).filter(|reason| !reason.is_empty());
+            row.feedback = said.filter(|_| by_person).map(str::to_owned);
+            if let Some(error) = row.error.as_mut().and_then(Value::as_object_mut) {
+                error.remove(TAKEN_UP);
+                error.extend(said.filter(|_| !by_person).map(|said| (TAKEN_UP.to_owned(), json!(said))));
+            }
         }
         "H34" => {
             (row.phase, row.failure_class, row.error) = (None, None, None);
@@ -300,7 +352,12 @@ fn settle_step(
         "ST4" | "ST8" => row.error = Some(json!({"message": reason})),
         "ST11" | "ST12" | "ST19" => (row.attempts, row.next_at, row.error) = (0, None, None),
         "ST20" => row.error = None,
-        "ST14" | "ST16" => (row.tool, row.attempts, row.error) = (None, 0, None),
+        "ST14" => {
+            (row.tool, row.attempts, row.error) = (None, 0, None);
+            // Whoever proposes anew reads it.
+            row.validation_errors = Some(json!([format!("a person wants it changed: {reason}")]));
+        }
+        "ST16" => (row.tool, row.attempts, row.error) = (None, 0, None),
         _ => {}
     }
     if mv.changes_state() && mv.to() != "EXECUTING" {

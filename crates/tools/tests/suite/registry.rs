@@ -33,9 +33,9 @@ fn a_native_tool_is_there_for_those_that_name_it_and_comes_from_no_request() {
         let tool = registry.get(native.name()).unwrap();
         assert_eq!((tool.spec().kind, tool.spec().effect().repeatable()), (Kind::Native, true), "{native:?}");
         assert!(registry.look_up(native.name(), &names(&["*"])).is_err(), "{native:?}");
-        // What reports on work is given by the work, to nobody who only names it.
+        // What serves a turn's work is given by the work, to nobody who only names it.
         let named = registry.look_up(native.name(), &names(&[native.name()]));
-        assert_eq!(named.is_ok(), !native.reports(), "{native:?}");
+        assert_eq!(named.is_ok(), !native.is_given(), "{native:?}");
         registry.unregister(native.name());
         assert!(matches!(registry.register(native.spec(), Origin::Api), Err(Refused::Invalid { .. })));
         registry.register(native.spec(), Origin::Operator).unwrap();

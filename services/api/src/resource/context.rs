@@ -119,7 +119,7 @@ impl Past {
     /// What an agent of this configuration was sent, and whether that is what was noted.
     fn sent(&self, call: &Call, agent: &agent::Model) -> (Value, bool) {
         let mut tools = call.api.catalog.tools.offered(&names(agent)).0;
-        tools.extend(Work::tools_of(&self.turn).iter().filter_map(|name| call.api.catalog.tools.get(name)));
+        tools.extend(Work::granted(&self.turn).iter().filter_map(|name| call.api.catalog.tools.get(name)));
         if let Some(names) = self.frozen.offered(self.number) {
             tools.retain(|tool| names.iter().any(|name| name == tool.name()));
         }

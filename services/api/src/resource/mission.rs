@@ -66,7 +66,11 @@ pub(crate) static NEW_MISSION: Shape = Shape {
         must("outputs", Kind::List(&NEW_ASSET), "What it promises, one at least"),
         may("scope", Kind::Prose(TEXT), "What is part of it and what is not"),
         may("metadata", Kind::Object, "Whatever else"),
-        may("agent_id", Kind::Id("agt"), "Who plans and implements its hops; without one, people do"),
+        may(
+            "agent_id",
+            Kind::Id("agt"),
+            "Who plans and implements its hops; without one, people write plans that agents carry out (executor plan)",
+        ),
         may("gates", Kind::Nested(&GATES), "How its gates open"),
         may("gate_timeout_ms", Kind::Integer, "After this long a timed gate asks for attention; it never opens by it"),
         may("on_hop_failure", Kind::Choice(&["attention", "fail"]), "When a hop has no attempt left; attention"),

@@ -123,7 +123,7 @@ pub(crate) static PLAN: Shape = Shape {
         may("orchestrator_id", Kind::Id("agt"), "Who makes it"),
         may("critic_id", Kind::Id("agt"), "Who judges it"),
         may("hop_id", Kind::Id("hop"), "The hop that it carries out"),
-        may("reason", Kind::Prose(usize::MAX), "Why it stopped or is blocked"),
+        may("reason", Kind::Prose(usize::MAX), "Why it stopped, is blocked or finds nobody"),
         may("summary", Kind::Prose(usize::MAX), "The last verdict in words"),
         must("config", Kind::Object, "Rubric, limits, what its agents are made of"),
         must("created_at", Kind::Time, "When the goal was set"),
@@ -217,6 +217,8 @@ pub(crate) fn show(row: &plan::Model) -> Value {
     let waiting_for = match row.status.as_str() {
         "planning" if row.drafted && row.autonomy == "manual" => Some("approval of the draft"),
         "blocked" => Some("an input that tasks wait for: see their errors, then unblock or cancel"),
+        // Nobody is there who could go on with it.
+        "goal_received" | "planning" | "executing" | "reviewing" => row.reason.as_deref(),
         _ => None,
     };
     json!({

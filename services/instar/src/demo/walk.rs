@@ -52,25 +52,22 @@ fn id(shown: &Value) -> Result<String> {
     Ok(shown["id"].as_str().context("it has no id")?.to_owned())
 }
 
-/// Two hops: a plan that is turned down and edited, a chart that gets too old, a step that fails and is fixed.
+/// How long the chart is good for: shorter than anybody likes to wait, and longer than two commands take.
+const GOOD_FOR_MS: u64 = 6_000;
+
+/// Two hops: a plan that is turned down and edited, a step that fails and is fixed, and a chart that gets too old for the
+/// hop that reads it, beside what the first one made.
 pub(super) async fn run(client: &Client, server: &str, key: &str, session: &str, model: &str) -> Result<String> {
     let person = Person { program: std::env::current_exe()?, server: server.to_owned(), key: key.to_owned() };
     let tools = TOOLS.map(String::from).into();
     let new = NewAgent { name: NAME.into(), model: model.into(), tools, ..NewAgent::default() };
     let agent = client.create_agent(session, &new).await?.id;
-    let (chart, map) =
-        (r#"{"name": "chart", "type": "string", "ttl_ms": 500}"#, r#"{"name": "map", "type": "string"}"#);
+    let chart = format!(r#"{{"name": "chart", "type": "string", "ttl_ms": {GOOD_FOR_MS}}}"#);
+    let map = r#"{"name": "map", "type": "string"}"#;
     let create = ["mission", "create", session, "--name", "survey", "--goal", "a map of the coast", "--agent", &agent];
-    let mission = person.types(&[&create[..], &["--input-asset", chart, "--output-asset", map]].concat()).await?;
+    let mission = person.types(&[&create[..], &["--input-asset", &chart, "--output-asset", map]].concat()).await?;
     let mission = id(&mission)?;
     person.types(&["mission", "approve", &mission]).await?;
-
-    let inputs = Query::new().with("mission", &mission).with("role", "input");
-    let chart = client.assets(&inputs).await?.data.into_iter().next().context("the mission has no input")?.id;
-    person.types(&["asset", "provide", &chart, "--value", "\"old soundings\""]).await?;
-    until(|| async { Ok((client.asset(&chart).await?.status == "EXPIRED").then_some(())) }).await?;
-    note("demo: the chart is too old by now");
-    person.types(&["asset", "refresh", &chart]).await?;
 
     let hop = current(client, &mission, 1, "HOP_PLAN_PROPOSED").await?;
     person.types(&["hop", "reject", &hop.id, "begin further north"]).await?;
@@ -91,10 +88,29 @@ pub(super) async fn run(client: &Client, server: &str, key: &str, session: &str,
 
     let last = current(client, &mission, 2, "HOP_PLAN_PROPOSED").await?;
     person.types(&["hop", "approve", &last.id]).await?;
-    current(client, &mission, 2, "HOP_IMPL_PROPOSED").await?;
+    let steps = current(client, &mission, 2, "HOP_IMPL_PROPOSED").await?;
+    let chart = asset(client, &mission, "input").await?;
+    person.types(&["asset", "provide", &chart, "--value", "\"old soundings\""]).await?;
+    until(|| async { Ok((client.asset(&chart).await?.status == "EXPIRED").then_some(())) }).await?;
+    note("demo: the chart is too old by now: the steps that read it go back");
+    let again = until(|| async {
+        let found = client.hop(&last.id).await?;
+        Ok((found.status == "HOP_IMPL_PROPOSED" && found.revision > steps.revision).then_some(()))
+    });
+    again.await?;
+    person.types(&["asset", "refresh", &chart]).await?;
+    person.types(&["asset", "provide", &chart, "--value", "\"new soundings\""]).await?;
     person.types(&["hop", "approve", &last.id, "--run"]).await?;
     until(|| async { Ok((client.mission(&mission).await?.status == "COMPLETED").then_some(())) }).await?;
+    person.types(&["asset", "lineage", &asset(client, &mission, "output").await?]).await?;
     Ok(mission)
+}
+
+/// The mission's first asset of this role.
+async fn asset(client: &Client, mission: &str, role: &str) -> Result<String> {
+    let query = Query::new().with("mission", mission).with("role", role);
+    let found = client.assets(&query).await?.data.into_iter().next();
+    Ok(found.with_context(|| format!("the mission has no {role}"))?.id)
 }
 
 /// The mission's hop of this number, once it is in this state.

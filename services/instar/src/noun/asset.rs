@@ -74,6 +74,16 @@ pub(crate) enum Verb {
         #[arg(long)]
         down: bool,
     },
+    /// Change a proposed asset
+    Edit {
+        asset: String,
+        /// The revision that it is made from
+        #[arg(long)]
+        revision: i64,
+        /// The fields that change, as JSON
+        #[arg(value_parser = json)]
+        changes: Value,
+    },
     /// Accept a proposed asset
     Accept(Why),
     /// Turn a proposed asset down
@@ -152,6 +162,13 @@ impl Verb {
             }
             Verb::Lineage { asset, number, down } => {
                 return Ok(output::value(format, &client.asset_lineage(&asset, number, down).await?)?);
+            }
+            Verb::Edit { asset, revision, mut changes } => {
+                if !changes.is_object() {
+                    return Err(Failure::usage("the changes are a JSON object".to_owned()));
+                }
+                changes["revision"] = serde_json::json!(revision);
+                client.edit_asset(&asset, &changes).await?
             }
             Verb::Accept(why) => act(why, "accept").await?,
             Verb::Reject(why) => act(why, "reject").await?,

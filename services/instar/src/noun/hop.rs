@@ -1,6 +1,6 @@
 //! `instar hop …`
 
-use super::mission::{Seen, reasoned};
+use super::mission::{Older, Seen, reasoned};
 use super::session::changed;
 use super::{Extent, content};
 use crate::cli::json;
@@ -131,6 +131,12 @@ pub(crate) enum Verb {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Give it a command of the older vocabulary
+    Command {
+        hop: String,
+        #[command(flatten)]
+        older: Older,
+    },
     /// Put a completed hop away
     Archive { hop: String },
     /// Throw a proposal away, or remove what failed or was cancelled
@@ -220,6 +226,7 @@ impl Verb {
             Verb::Replan { hop, reason } => (hop, "replan", reasoned(json!({}), reason)),
             Verb::Complete { hop, reason, outputs } => (hop, "complete", json!({"reason": reason, "outputs": outputs})),
             Verb::Reset { hop, reason } => (hop, "reset", reasoned(json!({}), reason)),
+            Verb::Command { hop, older } => (hop, "command", older.body()?),
             Verb::Archive { hop } => (hop, "archive", json!({})),
         };
         changed(format, &client.act_on_hop(&hop, action, &body).await?, COLUMNS)?;

@@ -85,8 +85,17 @@ pub(crate) enum Verb {
     /// Start one that has ended over, as a new instance
     Reset {
         mission: String,
+        /// Who plans and implements it; else who did
+        #[arg(long)]
+        agent: Option<String>,
         #[arg(long)]
         reason: Option<String>,
+    },
+    /// Give it, or its current hop, a command of the older vocabulary
+    Command {
+        mission: String,
+        #[command(flatten)]
+        older: Older,
     },
     /// Answer its agent's question
     Answer {
@@ -121,6 +130,12 @@ pub(crate) struct New {
     /// After this long a timed gate asks for attention
     #[arg(long)]
     gate_timeout_ms: Option<i64>,
+    /// When a hop has no attempt left: attention or fail
+    #[arg(long)]
+    on_hop_failure: Option<String>,
+    /// How often a hop is executed
+    #[arg(long)]
+    hop_attempts_max: Option<i64>,
     /// Further fields of the proposal, as JSON
     #[arg(long, value_parser = json)]
     with: Option<Value>,
@@ -179,6 +194,31 @@ fn policies(given: &[String]) -> Result<Option<Value>, Failure> {
     Ok((!gates.is_empty()).then_some(Value::Object(gates)))
 }
 
+/// What the older vocabulary calls it.
+#[derive(Debug, Args)]
+pub(crate) struct Older {
+    /// Such as accept_hop_proposal, approve_design_and_run or cancel_execution
+    command: String,
+    /// What shall be changed, or - for standard input
+    #[arg(long)]
+    feedback: Option<String>,
+    #[command(flatten)]
+    seen: Seen,
+    #[arg(long)]
+    reason: Option<String>,
+}
+
+impl Older {
+    pub(crate) fn body(self) -> Result<Value, Failure> {
+        let mut body = reasoned(self.seen.body(), self.reason);
+        body["command"] = json!(self.command);
+        if let Some(feedback) = self.feedback {
+            body["feedback"] = json!(content(&feedback)?);
+        }
+        Ok(body)
+    }
+}
+
 /// What was looked at.
 #[derive(Debug, Args)]
 pub(crate) struct Seen {
@@ -234,6 +274,12 @@ impl New {
         if let Some(ms) = self.gate_timeout_ms {
             body.insert("gate_timeout_ms".into(), json!(ms));
         }
+        if let Some(on) = &self.on_hop_failure {
+            body.insert("on_hop_failure".into(), json!(on));
+        }
+        if let Some(n) = self.hop_attempts_max {
+            body.insert("hop_attempts_max".into(), json!(n));
+        }
         if let Some(gates) = policies(&self.gates)? {
             body.insert("gates".into(), gates);
         }
@@ -288,7 +334,11 @@ impl Verb {
             Verb::Complete { mission, reason } => (mission, "complete", reasoned(json!({}), reason)),
             Verb::Cancel { mission, reason } => (mission, "cancel", reasoned(json!({}), reason)),
             Verb::Retry { mission, reason } => (mission, "retry", reasoned(json!({}), reason)),
-            Verb::Reset { mission, reason } => (mission, "reset", reasoned(json!({}), reason)),
+            Verb::Reset { mission, agent, reason } => {
+                let body = agent.map_or(json!({}), |agent| json!({"agent_id": agent}));
+                (mission, "reset", reasoned(body, reason))
+            }
+            Verb::Command { mission, older } => (mission, "command", older.body()?),
         };
         changed(format, &client.act_on_mission(&mission, action, &body).await?, COLUMNS)?;
         Ok(())

@@ -5,7 +5,7 @@ use super::{Extent, content};
 use crate::cli::json;
 use crate::failure::Failure;
 use crate::output::{self, Column, Format, short, time};
-use clap::{Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use instar_client::{Client, Plan, Query, Task};
 use serde_json::{Value, json as object};
 use std::collections::HashMap;
@@ -35,6 +35,8 @@ pub(crate) enum Verb {
         /// Stop at the first task that fails
         #[arg(long)]
         stop_on_first_failure: bool,
+        #[command(flatten)]
+        makes: Box<Makes>,
     },
     /// List plans
     List {
@@ -80,6 +82,43 @@ pub(crate) enum Verb {
     },
 }
 
+/// Who does it, and what those are made of that are made for it.
+#[derive(Debug, Args)]
+pub(crate) struct Makes {
+    /// How often a task is tried
+    #[arg(long)]
+    attempts_max: Option<i64>,
+    /// The model of agents that are made for it
+    #[arg(long)]
+    model: Option<String>,
+    /// A tool of agents that are made for it; may be repeated
+    #[arg(long = "tool")]
+    tools: Vec<String>,
+    /// Their instructions by role, as a JSON object
+    #[arg(long, value_parser = json)]
+    instructions: Option<Value>,
+    /// Who makes the plan
+    #[arg(long)]
+    orchestrator: Option<String>,
+}
+
+impl Makes {
+    fn add_to(self, new: &mut Value) {
+        let given = [
+            ("attempts_max", self.attempts_max.map(Value::from)),
+            ("model", self.model.map(Value::from)),
+            ("tools", Some(self.tools).filter(|tools| !tools.is_empty()).map(Value::from)),
+            ("instructions", self.instructions),
+            ("orchestrator_id", self.orchestrator.map(Value::from)),
+        ];
+        for (name, value) in given {
+            if let Some(value) = value {
+                new[name] = value;
+            }
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Autonomy {
     Manual,
@@ -107,16 +146,18 @@ impl Verb {
                 max_iterations,
                 workers_max,
                 stop_on_first_failure,
+                makes,
             } => {
                 let autonomy = autonomy.map(|how| match how {
                     Autonomy::Manual => "manual",
                     Autonomy::Auto => "auto",
                 });
-                let new = object!({
+                let mut new = object!({
                     "goal": content(&goal)?, "autonomy": autonomy, "budget": budget, "rubric": rubric,
                     "max_iterations": max_iterations, "workers_max": workers_max,
                     "stop_on_first_failure": stop_on_first_failure,
                 });
+                makes.add_to(&mut new);
                 client.create_plan(&session, &new).await?
             }
             Verb::List { session, status, extent } => {

@@ -5,7 +5,7 @@ use instar_core::cascade::Fact;
 use instar_core::decide::Tries;
 use instar_core::id::{PlanId, SessionId, TaskId};
 use instar_core::machine::plan as machine;
-use instar_core::plan::{ATTEMPTS_DEFAULT, Finding, ITERATIONS_DEFAULT, TASKS_MAX, Verdict, passes, verdict};
+use instar_core::plan::{ATTEMPTS_DEFAULT, Finding, ITERATIONS_DEFAULT, Priority, TASKS_MAX, Verdict, passes, verdict};
 use instar_core::rune::{Actor, Draft};
 use instar_runtime::flow::{self, Critique, FlowError, NewTask, Outcome};
 use instar_runtime::plan::{Delivery, Purpose};
@@ -63,7 +63,7 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
             let told = serde_json::to_value(critique.rune()?).map_err(FlowError::from)?;
             let (session, id) = (SessionId::from(plan.session_id), PlanId::from(plan.id));
             let delivery = match decided {
-                Verdict::GoalMet => caller.runner.hub.delivery(&plan, &tasks, &critique.summary).await?,
+                Verdict::GoalMet => caller.runner.hub.delivery(&plan, &tasks).await?,
                 _ => Delivery::None,
             };
             let (made, why) = match delivery {
@@ -154,7 +154,8 @@ fn follow_up<'a>(
             }
             continue;
         }
-        if tasks.len() + new.len() >= TASKS_MAX {
+        // One place is for the task that comes last.
+        if tasks.len() + new.len() + usize::from(plan.hop_id.is_some()) >= TASKS_MAX {
             continue;
         }
         let mut description = finding.description.clone();
@@ -177,5 +178,39 @@ fn follow_up<'a>(
             attempts_max,
         });
     }
+    if plan.hop_id.is_some() && !new.is_empty() {
+        new.push(last_of_all(plan, tasks, &again, &new, attempts_max));
+    }
     (again, new)
+}
+
+/// What a hop's plan makes is handed in by one task: after what was added for its findings another one puts it
+/// together.
+fn last_of_all(
+    plan: &plan::Model,
+    tasks: &[task::Model],
+    again: &[&task::Model],
+    new: &[NewTask],
+    attempts_max: i64,
+) -> NewTask {
+    let stays = |task: &&task::Model| task.status == "completed" || again.iter().any(|known| known.id == task.id);
+    let stay: Vec<&task::Model> = tasks.iter().filter(stays).collect();
+    let is_end = |task: &&&task::Model| {
+        let by_old = stay.iter().any(|other| other.deps().contains(&task.id));
+        !by_old && !new.iter().any(|other| other.deps.contains(&TaskId::from(task.id)))
+    };
+    let ends = stay.iter().filter(is_end).map(|task| TaskId::from(task.id));
+    NewTask {
+        id: TaskId::from(Uuid::now_v7()),
+        key: format!("end-{}", plan.iteration),
+        title: "Hand in what the plan makes".into(),
+        description: "Put together what was done so far and what was mended since, and hand in, as the result, what \
+                      the goal says that the last task hands in: itself, not a report on it."
+            .into(),
+        priority: Priority::High,
+        role: "worker".into(),
+        deps: ends.chain(new.iter().map(|task| task.id)).collect(),
+        success_criteria: Vec::new(),
+        attempts_max,
+    }
 }

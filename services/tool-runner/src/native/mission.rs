@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// Missions of one agent that are looked at.
+/// Missions of one agent that are looked at where none is named.
 const MISSIONS_MAX: u64 = 20;
 
 /// A mission that a proposal may be about.
@@ -65,19 +65,23 @@ async fn find_where(
     fits: impl Fn(&mission_row::Model, Option<&hop::Model>) -> bool,
 ) -> Result<Next, Failed> {
     let store = caller.runner.hub.store();
-    let own = store.missions_of(caller.agent(), MISSIONS_MAX).await?;
     let named = match caller.call.arguments["mission_id"].as_str() {
         Some(text) => match text.parse::<MissionId>() {
             Ok(id) => Some(id),
             Err(no) => return Ok(Next::Answer(refuse(format!("mission_id: {no}")))),
         },
         None => match caller.turn() {
-            Some(turn) => store.turn(turn).await?.and_then(|turn| turn.input["mission_id"].as_str()?.parse().ok()),
+            Some(turn) => store.turn(turn).await?.and_then(|turn| mission::mission_of(&turn)),
             None => None,
         },
     };
+    // One that is named is found among however many there are.
+    let own: Vec<mission_row::Model> = match named {
+        Some(id) => store.mission_of(caller.agent(), id).await?.into_iter().collect(),
+        None => store.missions_of(caller.agent(), MISSIONS_MAX).await?,
+    };
     let mut fit = Vec::new();
-    for mission in own.into_iter().filter(|mission| named.is_none_or(|id| id.uuid() == mission.id)) {
+    for mission in own {
         let rows = Missions::of(store.mission_rows(MissionId::from(mission.id), None).await?);
         let hop = rows.current_hop(&mission).cloned();
         if fits(&mission, hop.as_ref()) {

@@ -7,6 +7,7 @@
 mod critique;
 mod mission;
 mod propose;
+mod read;
 mod report;
 mod role;
 mod search;
@@ -230,6 +231,7 @@ async fn plan(native: Native, caller: &Caller<'_>) -> Result<Plan, Failed> {
         Native::ProposePlan => propose::plan(caller).await,
         Native::CompleteTask | Native::FailTask | Native::BlockTask => report::plan(native, caller).await,
         Native::SubmitCritique => critique::plan(caller).await,
+        Native::ReadAsset => read::plan(caller).await,
     }
 }
 

@@ -49,6 +49,9 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     if let Err(problems) = check(&nodes, &known) {
         return Ok(Plan::Answer(error_of(format!("the plan was not taken: {}", problems.join("; ")))));
     }
+    if let Some(why) = plan.hop_id.and_then(|_| several_ends(&proposed.tasks)) {
+        return Ok(Plan::Answer(error_of(why)));
+    }
     let new = named(&plan, proposed.tasks, &stay);
     let ids: HashMap<&str, TaskId> = new.iter().map(|task| (task.key.as_str(), task.id)).collect();
     let next = match plan.autonomy.as_str() {
@@ -58,6 +61,19 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     let outcome = success(json!({"taken": true, "tasks": ids, "next": next}));
     let commit = flow::draft(caller.commit(), &plan, &tasks, &new)?;
     Ok(Plan::Commit(Box::new(commit.then(caller.result(&outcome)?)), outcome))
+}
+
+/// What a hop's plan makes is what its last task hands in, so that there has to be one.
+fn several_ends(tasks: &[Wanted]) -> Option<String> {
+    let is_end = |task: &&Wanted| !tasks.iter().any(|other| other.deps.contains(&task.id));
+    let ends: Vec<&str> = tasks.iter().filter(is_end).map(|task| task.id.as_str()).collect();
+    (ends.len() > 1).then(|| {
+        format!(
+            "the plan was not taken: {} are all last; let one task wait for the others, put together what they made \
+             and hand in what the plan has to make",
+            ends.join(", ")
+        )
+    })
 }
 
 /// The tasks with ids of their own, which their dependencies name.
