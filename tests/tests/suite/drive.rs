@@ -2,8 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use chrono::{DateTime, Utc};
-use instar_core::id::{AgentId, SessionId, WorkerId};
-use instar_core::machine::{agent_drive, session as session_machine};
+use instar_core::id::{AgentId, SessionId, TurnId, WorkerId};
+use instar_core::machine::{agent_drive, session as session_machine, turn as turn_machine};
 use instar_core::rune::Rune;
 use instar_runtime::Act;
 use instar_runtime::config::Config;
@@ -280,6 +280,53 @@ async fn an_error_that_a_nudge_would_only_repeat_ends_the_loop(stage: Stage) -> 
     troupe.audit(session).await
 }
 
+/// The loop ends with the first error of a turn that nobody asked for, whoever wrote it.
+async fn ends_its_loop(troupe: &Troupe, session: SessionId, agent: AgentId, why: &str) -> Result<()> {
+    let row = in_drive(troupe, agent, "errored").await?;
+    ensure!(row.last_error.as_ref().is_some_and(|told| told.contains(why)), "{:?}", row.last_error);
+    assert_eq!(causes(&turns(troupe, agent).await?), [("nudge", "error")]);
+    let runes = audit::runes(troupe.context.hub.store(), session).await?;
+    let errored = runes.iter().find(|rune| rune.kind == "agent.drive_errored").context("it is told")?;
+    ensure!(errored.payload.get().contains(why), "{}", errored.payload.get());
+    troupe.audit(session).await
+}
+
+async fn a_conversation_too_long_for_a_nudge_ends_the_loop(stage: Stage) -> Result<()> {
+    let overflown = Script::function(|_| Reply::refused(Refusal::ContextOverflow));
+    let troupe = Troupe::start(&stage, overflown, pausing(PAUSE_MS)).await?;
+    let (session, agent) = looping(&troupe).await?;
+    ends_its_loop(&troupe, session, agent, "longer than the model can read").await
+}
+
+async fn a_nudge_of_which_nothing_is_heard_ends_the_loop(stage: Stage) -> Result<()> {
+    let mut config = pausing(PAUSE_MS);
+    config.scheduler.watchdog_ms = 300;
+    let troupe = Troupe::start(&stage, Script::function(|_| Reply::hang()), config).await?;
+    let (session, agent) = looping(&troupe).await?;
+    ends_its_loop(&troupe, session, agent, "nothing was heard of the turn").await
+}
+
+async fn a_tool_that_costs_a_nudge_its_runners_ends_the_loop(stage: Stage) -> Result<()> {
+    let charging = Script::function(|_| Reply::call("charge", json!({"token": "nudged"})));
+    let troupe = Troupe::start(&stage, charging, pausing(PAUSE_MS)).await?;
+    let store = troupe.context.hub.store();
+    let session = cast::session(store).await?;
+    let config = json!({"loop": "autonomous", "tools": ["charge"], "approval_mode": "auto"});
+    let agent = cast::agent_like(store, session, config).await?;
+    troupe.context.hub.nudge_session(session).await?;
+    let turn = wait::until_ok(WITHIN, || async {
+        let turn = troupe.live_turn(agent).await?.context("a turn")?;
+        ensure!(turn.status == "tool_executing", "it is {}", turn.status);
+        Ok(turn)
+    })
+    .await?;
+    // As the scheduler does it for a call that has cost as many runners as it may.
+    let id = TurnId::from(turn.id);
+    let act = Act::new(session, id, &turn_machine::TABLE, "tool_crash", cast::system()).reason("tool_crash");
+    act.carry_out(&troupe.context.hub).await?;
+    ends_its_loop(&troupe, session, agent, "has cost three tool-runners").await
+}
+
 /// A broadcast to the agents of the session, as the API sends it.
 async fn broadcast(troupe: &Troupe, session: SessionId, expires_at: Option<DateTime<Utc>>) -> Result<()> {
     let (hub, store) = (&troupe.context.hub, troupe.context.hub.store());
@@ -334,4 +381,7 @@ on_both! {
     a_stopped_agent_is_not_nudged;
     a_nudged_turn_outlives_its_worker_and_counts_once;
     an_error_that_a_nudge_would_only_repeat_ends_the_loop;
+    a_conversation_too_long_for_a_nudge_ends_the_loop;
+    a_nudge_of_which_nothing_is_heard_ends_the_loop;
+    a_tool_that_costs_a_nudge_its_runners_ends_the_loop;
 }

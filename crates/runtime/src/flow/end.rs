@@ -2,7 +2,7 @@
 //! and input that waits gets the next turn in the same commit.
 
 use super::message::queue;
-use super::nudge::{count, is_autonomous, is_synthetic, nudge_later};
+use super::nudge::{NUDGE, count, is_autonomous, is_synthetic, nudge_later};
 use super::turn::{Spoken, begin, ids, said, timer, used};
 use super::{FlowError, booked, settle, step};
 use chrono::Duration;
@@ -210,6 +210,8 @@ pub fn fail(
     fatal: Fatal,
 ) -> Result<(Commit, Option<TurnId>), FlowError> {
     let (agent_id, turn_id) = ids(ending.turn);
+    // Whoever goes on by itself would only meet the same error again, and no breaker counts turns that failed.
+    let fatal = if ending.turn.cause == NUDGE { Fatal::Drive } else { fatal };
     let mut commit = ending.begin();
     let error = json!({"error_type": error_type, "message": why});
     let usage = used(ending.turn, partial.usage);
