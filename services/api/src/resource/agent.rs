@@ -3,7 +3,7 @@
 use super::budget;
 use super::command::Command;
 use super::session::known_state;
-use super::wait::{Live, agent_waits_for, waiting_for};
+use super::wait::{Around, Live, agent_waits_for, owners, waiting_for};
 use super::{account, find, wake};
 use crate::call::{Call, Reply};
 use crate::page::Page;
@@ -350,7 +350,7 @@ pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
 
 /// Why it does nothing, if it could.
 async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> Result<Option<Value>, Problem> {
-    let (db, id) = (call.api.db(), AgentId::from(row.id));
+    let (db, id, now) = (call.api.db(), AgentId::from(row.id), chrono::Utc::now());
     let live = turn::Entity::find()
         .filter(turn::Column::SessionId.eq(row.session_id))
         .filter(turn::Column::AgentId.eq(row.id))
@@ -362,7 +362,9 @@ async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> R
     let live = match live {
         Some(turn) => {
             let calls = call.api.store().calls_of(turn.id.into()).await?;
-            let waiting = waiting_for(session, row, &turn, &calls, None, &budgets);
+            let alive = call.api.store().alive_among(&owners(std::iter::once(row), calls.iter())).await?;
+            let around = Around { session, agent: row, busy: None, budgets: &budgets, alive: &alive, now };
+            let waiting = waiting_for(&around, &turn, &calls);
             Some(Live { id: turn.id.into(), waiting })
         }
         None => None,
