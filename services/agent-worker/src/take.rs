@@ -125,7 +125,7 @@ async fn take(
     calls: Vec<tool_call::Model>,
 ) -> Result<Option<Held>> {
     let (calls, earlier): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.turn_id == Some(scene.turn.id));
-    let status = scene.turn.status.clone();
+    let (status, standing) = (scene.turn.status.clone(), scene.standing);
     match status.as_str() {
         "tool_executing" if scene.turn.open_calls > 0 => {
             parked(worker, &scene, &calls).await?;
@@ -135,6 +135,9 @@ async fn take(
         _ => return Ok(None),
     }
     let mut held = Held::new(flight, scene, said, calls, earlier);
+    if standing && status == "queued" {
+        gather::briefing(worker, &mut held).await?;
+    }
     gather::earlier(worker, &mut held, status == "queued").await?;
     match status.as_str() {
         "queued" => claim(worker, held).await,
@@ -160,7 +163,10 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let deadline = Duration::milliseconds(worker.config.turn_deadline_ms as i64);
     // An owner under a valid lease may begin the provider call before the commit that records it has
     // landed, since a provider call can be repeated; unless it is limited what it may use.
-    let warm = held.agent.owner == Some(worker.id.uuid()) && waiting.is_empty() && reserved.is_none();
+    let warm = held.agent.owner == Some(worker.id.uuid())
+        && waiting.is_empty()
+        && reserved.is_none()
+        && held.briefing.is_none();
     let prompt = gather::prompt(&held, &waiting);
     if warm {
         held.opening = stream::open(worker, &mut held).await?;
@@ -173,6 +179,9 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         let mut commit = flow::claim(&held.agent, &held.turn, &waiting, prompt, worker.id, deadline)?;
         if let Some(made) = &reserved {
             flow::reserve(&mut commit, &held.turn, made);
+        }
+        if let Some(briefing) = &held.briefing {
+            commit.insert(&message::TABLE, briefing.clone());
         }
         match worker.hub.commit(commit).await? {
             Answer::Moved(_) => held.reserved(reserved.as_ref()),

@@ -370,7 +370,68 @@ async fn while_a_broadcast_stands_an_agent_goes_on_and_nothing_is_counted(stage:
     troupe.audit(session).await
 }
 
+/// What was said to the model, oldest first.
+fn said_to_it(troupe: &Troupe) -> Vec<String> {
+    let requests = troupe.model.requests();
+    let last = requests.last().map(|request| request.messages().to_vec()).unwrap_or_default();
+    let said = last.iter().filter(|message| message["role"] == "user");
+    said.filter_map(|message| message["content"].as_str().map(str::to_owned)).collect()
+}
+
+async fn who_comes_after_a_broadcast_hears_it_before_anything_else(stage: Stage) -> Result<()> {
+    let troupe = troupe(&stage).await?;
+    let store = troupe.context.hub.store();
+    let session = cast::session(store).await?;
+    let early = cast::agent_like(store, session, json!({})).await?;
+    broadcast(&troupe, session, None).await?;
+    wait::until_ok(WITHIN, || async {
+        ensure!(causes(&turns(&troupe, early).await?) == [("user", "completed")]);
+        Ok(())
+    })
+    .await?;
+    let late = cast::agent_like(store, session, json!({})).await?;
+    // What is said in a row is one message to the model.
+    let before = "to the gate\n\nhello";
+    for (words, heard) in [("hello", vec![before]), ("again", vec![before, "again"])] {
+        let turn = troupe.send(late, words, Mode::Queue).await?.context("a turn")?;
+        troupe.ended(turn).await?;
+        assert_eq!(said_to_it(&troupe), heard);
+    }
+    let first = turns(&troupe, late).await?.remove(0);
+    let heard = message::Entity::find().filter(message::Column::AgentId.eq(late.uuid()));
+    let heard = heard.filter(message::Column::Source.eq("broadcast")).all(store.db()).await?;
+    assert_eq!(heard.iter().map(|one| one.turn_id).collect::<Vec<_>>(), [Some(first.id)]);
+    // Whoever was there hears it once.
+    let turn = troupe.send(early, "and you?", Mode::Queue).await?.context("a turn")?;
+    troupe.ended(turn).await?;
+    assert_eq!(said_to_it(&troupe), ["to the gate", "and you?"]);
+    troupe.audit(session).await
+}
+
+async fn who_comes_after_a_broadcast_has_expired_does_not_hear_it(stage: Stage) -> Result<()> {
+    let troupe = troupe(&stage).await?;
+    let store = troupe.context.hub.store();
+    let session = cast::session(store).await?;
+    cast::agent_like(store, session, json!({})).await?;
+    broadcast(&troupe, session, Some(Utc::now() - chrono::Duration::minutes(1))).await?;
+    let late = cast::agent_like(store, session, json!({})).await?;
+    let turn = troupe.send(late, "hello", Mode::Queue).await?.context("a turn")?;
+    troupe.ended(turn).await?;
+    let requests = troupe.model.requests();
+    let asked = requests.iter().find(|request| request.user_text() == "hello").context("the request")?;
+    ensure!(!format!("{:?}", asked.messages()).contains("to the gate"), "{:?}", asked.messages());
+    wait::until_ok(WITHIN, || async {
+        let live = turn::Entity::find().filter(turn::Column::EndedAt.is_null()).count(store.db()).await?;
+        ensure!(live == 0);
+        Ok(())
+    })
+    .await?;
+    troupe.audit(session).await
+}
+
 on_both! {
+    who_comes_after_a_broadcast_hears_it_before_anything_else;
+    who_comes_after_a_broadcast_has_expired_does_not_hear_it;
     while_a_broadcast_stands_an_agent_goes_on_and_nothing_is_counted;
     an_agent_goes_on_by_itself_until_three_nudges_led_to_nothing;
     a_message_wakes_it_and_the_count_begins_anew;

@@ -18,7 +18,9 @@ mod turn;
 mod wait;
 
 pub use birth::{BIRTH_TIMER, Born, Loaded, NewAgent, NewSession, counted, join, live_state, open, open_state, ready};
-pub use broadcast::{BROADCAST_TIMER, broadcast, broadcast_more, may_broadcast, message_of, recipients_max, skips};
+pub use broadcast::{
+    BROADCAST_TIMER, brief, broadcast, broadcast_more, may_broadcast, message_of, recipients_max, skips,
+};
 pub use budget::{
     CLOCK_TIMER, PAYERS, booked, is_limit, lift, limit, on_budget, payers, reserve, reserved, session_scope, settle,
     spent, unheard,
