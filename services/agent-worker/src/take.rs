@@ -16,11 +16,13 @@ use instar_core::decide::{self, FinishedTools, Pending};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
+use instar_runtime::context::CALLS_MAX;
 use instar_runtime::flow::{self, Fatal, Loss, Spoken};
 use instar_runtime::plan::Work;
-use instar_runtime::{Act, Done, Ready, hangs, order};
+use instar_runtime::{Act, Done, Ready, hangs, may_hang, order};
 use instar_store::entity::{message, tool_call};
 use instar_store::{Answer, Scene, StoreError, TAKEN_MAX};
+use uuid::Uuid;
 
 /// How long a delivery rests when the database did not answer.
 const REST: std::time::Duration = std::time::Duration::from_millis(300);
@@ -284,10 +286,9 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         pending: Pending { interrupt: asked == Some("interrupt"), pause: false, steer: asked == Some("steer") },
     });
     held.transcript.retain(|m| m.turn_id.is_some());
-    let own: Vec<_> = held.calls.iter().filter(|call| call.turn_id == Some(held.turn.id)).collect();
     match event {
         turn_machine::Event::ToolsFinished => {
-            if let Some(why) = hangs(&own, &worker.tools) {
+            if let Some(why) = hanging(worker, &held).await? {
                 let (event, kind, partial) = ("tool_crash", "mcp_server_hangs", Spoken::default());
                 turn::end(worker, &mut held, Ending::Failed { event, kind, why, partial, fatal: Fatal::Drive }).await?;
                 return Ok(None);
@@ -326,6 +327,27 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     }
     held.resumed(worker.id.uuid(), !ours, waited);
     Ok(Some(held))
+}
+
+/// Why the agent should stop waiting for a server. Calls of earlier turns are looked at only where one has just run
+/// out of time; a turn that ended in an error was looked at by whoever had the agent go on.
+async fn hanging(worker: &Worker, held: &Held) -> Result<Option<String>> {
+    let own: Vec<_> = held.calls.iter().filter(|call| call.turn_id == Some(held.turn.id)).collect();
+    let why = hangs(&own, &worker.tools);
+    if why.is_some() || !may_hang(&own, &worker.tools) {
+        return Ok(why);
+    }
+    let (store, turns) = (worker.hub.store(), u64::from(worker.config.history_messages_max));
+    let mut earlier = store.calls_before(held.agent_id(), held.turn_id(), turns, CALLS_MAX).await?;
+    let mut of: Vec<Uuid> = earlier.iter().filter_map(|call| call.turn_id).collect();
+    of.dedup();
+    for id in of.into_iter().rev() {
+        if store.turn(TurnId::from(id)).await?.is_some_and(|turn| turn.status == "error") {
+            earlier.retain(|call| call.turn_id > Some(id));
+            break;
+        }
+    }
+    Ok(hangs(&earlier.iter().chain(own).collect::<Vec<_>>(), &worker.tools))
 }
 
 /// Whether a call of the last answer has said what came of the work that the turn is there for.
