@@ -125,7 +125,10 @@ fn deliver(
         let drive = step(&agent_drive::TABLE, &agent.drive, "broadcast_received", By::User)?;
         let message = message_of(row.id, agent.id);
         let turn = (!busy).then(|| TurnId::from(Uuid::now_v7()));
-        let mut change = Change::entity(&agent::TABLE, id).moving(drive).set(agent::Column::NudgeCount, 0i64);
+        let mut change = Change::entity(&agent::TABLE, id)
+            .moving(drive)
+            .set(agent::Column::NudgeCount, 0i64)
+            .set(agent::Column::LetterCount, None::<i64>);
         if !busy {
             // One that is in a turn writes its row all the time. Should the turn end in this very moment, the
             // message waits for the sweep instead of keeping everybody's from landing.

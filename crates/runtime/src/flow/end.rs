@@ -1,6 +1,7 @@
 //! The end of a turn, as the worker that owns its agent writes it: turn and agent end it together,
 //! and input that waits gets the next turn in the same commit.
 
+use super::letter;
 use super::message::queue;
 use super::nudge::{NUDGE, count, is_autonomous, is_synthetic, nudge_later};
 use super::turn::{Spoken, begin, ids, said, timer, used};
@@ -45,6 +46,8 @@ pub struct Ending<'a> {
     pub pause: Duration,
     /// Provider calls that the turn may have.
     pub calls_max: u32,
+    /// Turns in a row that letters of other agents may cause; 0: any number.
+    pub letters_max: u32,
 }
 
 impl Ending<'_> {
@@ -94,7 +97,12 @@ impl Ending<'_> {
     /// What follows the turn: the end of the agent if that was asked for, else the turn for what waits.
     fn after(&self, commit: &mut Commit, agent: Change, drive: &str) -> Result<Option<TurnId>, FlowError> {
         let Some(event) = self.ends else {
-            commit.change(agent);
+            if !self.waiting.is_empty() && drive == "running" && letter::is_enough(self.agent, self.letters_max) {
+                let agent = letter::rest(commit, self.agent, agent, drive)?;
+                commit.change(agent);
+                return Ok(None);
+            }
+            commit.change(if self.waiting.is_empty() { agent } else { letter::count(self.agent, agent) });
             let next = self.next(commit)?;
             if next.is_none() && drive == "running" && is_autonomous(self.agent) {
                 nudge_later(commit, self.agent, self.epoch(), commit.at() + self.pause);

@@ -10,6 +10,7 @@ mod budget;
 mod call;
 mod child;
 mod end;
+mod letter;
 mod message;
 mod nudge;
 mod plan;

@@ -270,7 +270,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "owner": row.owner.map(WorkerId::from),
         "parent_id": row.parent_id.map(AgentId::from),
         "nudge_count": row.nudge_count,
-        "needs_attention": needs_attention(&row.drive, row.nudge_count),
+        "needs_attention": needs_attention(&row.drive, row.nudge_count, row.letter_count.unwrap_or(0)),
         "last_error": row.last_error,
         "usage": row.usage,
         "system_prompt": config("system_prompt", Value::Null),
@@ -371,7 +371,7 @@ async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> R
     };
     let letters = live.is_none() && !call.api.store().waiting(id).await?.is_empty();
     let pause = chrono::Duration::from_std(call.api.context.config.scheduler.nudge_pause()).unwrap_or_default();
-    Ok(agent_waits_for(session, row, live, letters, pause, &budgets))
+    Ok(agent_waits_for(session, row, live, letters, pause, &budgets, now))
 }
 
 /// Built here rather than from the cascades: it has none, and must see both of the agent's states
@@ -388,9 +388,11 @@ pub(crate) async fn start(call: Arc<Call>) -> Result<Reply, Problem> {
         let mut change = Change::entity(&agent::TABLE, id)
             .version(row.version)
             .set(agent::Column::NudgeCount, 0i64)
+            .set(agent::Column::LetterCount, None::<i64>)
             .set(agent::Column::LastError, None::<String>);
         let before = (row.drive != "idle").then(|| row.drive.clone());
-        let mut after = agent::Model { nudge_count: 0, last_error: None, updated_at: commit.at(), ..row };
+        let mut after =
+            agent::Model { nudge_count: 0, letter_count: None, last_error: None, updated_at: commit.at(), ..row };
         if let Some(moved) = moved {
             change = change.moving(moved);
             after.drive = moved.to().into();

@@ -29,8 +29,13 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
         return Ok(Plan::Answer(error_of(format!("the session is {}: it takes no more input", session.status))));
     }
     let mut commit = caller.commit();
-    let told = flow::tell(&mut commit, Letter { from: &from, content }, &to.agent, to.busy)?;
-    let state = if told.turn.is_some() { "it reads it now" } else { "it reads it after what it does now" };
+    let most = caller.runner.config.agents.letter_turns_max;
+    let told = flow::tell(&mut commit, Letter { from: &from, content }, &to.agent, to.busy, most)?;
+    let state = match told.turn {
+        Some(_) => "it reads it now",
+        None if told.waits => "it has had too many messages without a word of a person, and reads it when one speaks",
+        None => "it reads it after what it does now",
+    };
     let outcome = success(json!({
         "message_id": told.message, "to": AgentId::from(to.agent.id), "name": to.agent.name, "state": state,
     }));
