@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use instar_core::id::{AgentId, CallId, MessageId, SessionId, TurnId};
 use sea_orm::{
     ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, FromQueryResult, IdenStatic, Iterable, QueryFilter,
-    QueryOrder, Statement, Value,
+    QueryOrder, QuerySelect, Statement, Value,
 };
 use std::sync::LazyLock;
 
@@ -196,6 +196,12 @@ impl Store {
         let before = turn::Entity::find().filter(turn::Column::AgentId.eq(agent.uuid()));
         let before = before.filter(turn::Column::Id.lt(turn.uuid())).order_by_desc(turn::Column::Id);
         Ok(before.one(&self.db).await?)
+    }
+
+    /// How the newest turns of an agent went, newest first.
+    pub async fn latest_turns(&self, agent: AgentId, limit: u64) -> Result<Vec<turn::Model>, StoreError> {
+        let latest = turn::Entity::find().filter(turn::Column::AgentId.eq(agent.uuid()));
+        Ok(latest.order_by_desc(turn::Column::Id).limit(limit).all(&self.db).await?)
     }
 
     /// The calls of a turn, in the order in which they were asked for.

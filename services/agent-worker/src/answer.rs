@@ -358,7 +358,11 @@ async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Sp
         return overflown(worker, held, &error, partial).await;
     }
     let refused = matches!(error.status, Some(401 | 403)) || error.class == Class::QuotaExhausted;
-    let fatal = if refused || error.retryable() { Fatal::Drive } else { Fatal::No };
+    let fatal = match () {
+        _ if error.retryable() => Fatal::Provider,
+        _ if refused => Fatal::Drive,
+        _ => Fatal::No,
+    };
     let (kind, why) = (error.class.as_str(), error.message.clone());
     end(worker, held, Ending::Failed { event: "stream_error", kind, why, partial, fatal }).await?;
     Ok(Next::Over)

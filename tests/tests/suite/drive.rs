@@ -3,19 +3,21 @@
 use anyhow::{Context, Result, ensure};
 use chrono::{DateTime, Utc};
 use instar_core::id::{AgentId, SessionId, TurnId, WorkerId};
-use instar_core::machine::{agent_drive, session as session_machine, turn as turn_machine};
+use instar_core::machine::{By, agent_drive, session as session_machine, turn as turn_machine};
 use instar_core::rune::Rune;
-use instar_runtime::Act;
 use instar_runtime::config::Config;
+use instar_runtime::drain::Drain;
 use instar_runtime::flow::{self, Mode};
+use instar_runtime::{Act, Context as Service, Hub};
 use instar_store::entity::{agent, broadcast, message, timer, turn};
 use instar_testkit::model::{Refusal, Reply, Script};
 use instar_testkit::wait;
-use instar_tests::stage::Stage;
+use instar_tests::stage::{self, Stage};
 use instar_tests::troupe::{Troupe, WITHIN};
 use instar_tests::{audit, cast, on_both};
 use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter, QueryOrder};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 
 const PAUSE_MS: u64 = 50;
@@ -429,7 +431,74 @@ async fn who_comes_after_a_broadcast_has_expired_does_not_hear_it(stage: Stage) 
     troupe.audit(session).await
 }
 
+/// A turn of the agent whose provider call fails, whoever would have made it.
+async fn fails_by_its_provider(hub: &Hub, agent: AgentId) -> Result<()> {
+    let (store, worker) = (hub.store(), cast::fresh());
+    let row = store.agent(agent).await?.context("agent")?;
+    let session = store.session(row.session_id.into()).await?.context("session")?;
+    let sent = flow::message(&session, &row, false, "hello", cast::person(), None)?;
+    cast::land(store, sent.commit).await?;
+    let id = sent.turn.context("a turn")?;
+    let read =
+        async || anyhow::Ok((store.agent(agent).await?.context("agent")?, store.turn(id).await?.context("turn")?));
+    let (row, turn) = read().await?;
+    cast::land(store, flow::claim(&row, &turn, &[], None, worker, chrono::Duration::minutes(5))?).await?;
+    let (row, turn) = read().await?;
+    let pause = chrono::Duration::seconds(2);
+    let (agent, turn) = (&row, &turn);
+    let ending = flow::Ending { turn, agent, worker, waiting: &[], ends: None, pause, calls_max: 10, letters_max: 0 };
+    let silence = flow::Spoken::default();
+    let (commit, _) = flow::fail(ending, "stream_error", "overloaded", "busy", &silence, flow::Fatal::Provider)?;
+    cast::land(store, commit).await?;
+    Ok(())
+}
+
+async fn whoever_is_made_so_is_started_again_after_its_provider_failed(stage: Stage) -> Result<()> {
+    // A scheduler and nobody else: turns are what the test makes of them.
+    let hub = Hub::new(stage.store.clone(), stage::bus(&stage).await?);
+    let context = Service { config: Arc::new(Config::default()), hub, drain: Drain::new() };
+    instar_scheduler::start(context.clone()).await?;
+    let (hub, store) = (&context.hub, context.hub.store());
+    let session = cast::session(store).await?;
+    let agent = cast::agent_like(store, session, json!({"relaunch_after_ms": 100})).await?;
+    let plain = cast::agent_like(store, session, json!({})).await?;
+    fails_by_its_provider(hub, plain).await?;
+    let started = async || -> Result<Vec<Rune>> {
+        let mut runes = audit::runes(store, session).await?;
+        runes.retain(|rune| rune.kind == "agent.drive_started" && rune.payload.get().contains("relaunch_after"));
+        Ok(runes)
+    };
+    for n in 1..=3 {
+        fails_by_its_provider(hub, agent).await?;
+        wait::until_ok(WITHIN, || async {
+            let row = store.agent(agent).await?.context("agent")?;
+            ensure!(row.drive == "running" && row.last_error.is_none(), "it is {}", row.drive);
+            ensure!(started().await?.len() == n);
+            Ok(())
+        })
+        .await?;
+    }
+    let runes = started().await?;
+    ensure!(runes.iter().all(|rune| rune.actor.by == By::System && rune.agent_id == Some(agent)), "{runes:?}");
+    fails_by_its_provider(hub, agent).await?;
+    wait::until_ok(WITHIN, || async {
+        let timers = timer::Entity::find().filter(timer::Column::SessionId.eq(session.uuid()));
+        ensure!(timers.count(store.db()).await? == 0, "the timer was not looked at");
+        Ok(())
+    })
+    .await?;
+    for id in [agent, plain] {
+        assert_eq!(store.agent(id).await?.context("agent")?.drive, "errored", "a person has to look");
+    }
+    assert_eq!(started().await?.len(), 3);
+    context.drain.begin();
+    let wrong = audit::session(store, session).await?;
+    ensure!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
 on_both! {
+    whoever_is_made_so_is_started_again_after_its_provider_failed;
     who_comes_after_a_broadcast_hears_it_before_anything_else;
     who_comes_after_a_broadcast_has_expired_does_not_hear_it;
     while_a_broadcast_stands_an_agent_goes_on_and_nothing_is_counted;

@@ -4,6 +4,7 @@
 use super::letter;
 use super::message::queue;
 use super::nudge::{NUDGE, count, is_autonomous, is_synthetic, nudge_later};
+use super::relaunch::relaunch_later;
 use super::turn::{Spoken, begin, ids, said, timer, used};
 use super::{FlowError, booked, settle, step};
 use chrono::Duration;
@@ -206,6 +207,8 @@ pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>),
 pub enum Fatal {
     No,
     Drive,
+    /// The provider failed: it may be well again later.
+    Provider,
 }
 
 /// The turn cannot go on. Its agent can, unless the error is fatal to its drive.
@@ -219,7 +222,7 @@ pub fn fail(
 ) -> Result<(Commit, Option<TurnId>), FlowError> {
     let (agent_id, turn_id) = ids(ending.turn);
     // Whoever goes on by itself would only meet the same error again, and no breaker counts turns that failed.
-    let fatal = if ending.turn.cause == NUDGE { Fatal::Drive } else { fatal };
+    let fatal = if fatal == Fatal::No && ending.turn.cause == NUDGE { Fatal::Drive } else { fatal };
     let mut commit = ending.begin();
     let error = json!({"error_type": error_type, "message": why});
     let usage = used(ending.turn, partial.usage);
@@ -234,12 +237,15 @@ pub fn fail(
     let partial_output = (!partial.text.is_empty()).then(|| partial.text.clone());
     let told = TurnError { error_type: error_type.into(), message: why.into(), partial_output };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    if fatal == Fatal::Drive && ending.agent.drive == "running" {
+    if fatal != Fatal::No && ending.agent.drive == "running" {
         agent = agent
             .moving(step(&agent_drive::TABLE, "running", "execution_error", By::System)?)
             .set(agent::Column::LastError, why.to_owned());
         let told = AgentDriveErrored { last_error: why.into(), error_type: Some(error_type.into()) };
         commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
+        if fatal == Fatal::Provider && ending.ends.is_none() {
+            relaunch_later(&mut commit, ending.agent, ending.epoch());
+        }
         // What waits goes on waiting: an errored agent takes no turn until it is relaunched.
         let waits = Ending { waiting: &[], ..ending };
         let next = waits.after(&mut commit, agent, "errored")?;

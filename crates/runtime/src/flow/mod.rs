@@ -14,6 +14,7 @@ mod letter;
 mod message;
 mod nudge;
 mod plan;
+mod relaunch;
 mod summary;
 mod turn;
 mod wait;
@@ -43,6 +44,7 @@ pub use plan::{
     ask_for_critique, ask_for_plan, ask_for_report, assign, bear_plan, draft, follow_up, set_goal,
 };
 pub(crate) use plan::{attend_birth, plan_row};
+pub use relaunch::{RELAUNCH_AFTER, RELAUNCH_TIMER, RELAUNCHES_MAX, relaunch, relaunch_after};
 pub use summary::{begin_summary, end_summary, summary_row};
 pub(crate) use turn::timer;
 pub use turn::{

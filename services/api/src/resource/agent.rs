@@ -34,6 +34,10 @@ pub(crate) const TOOLS_MAX: usize = 500;
 pub(crate) const APPROVAL_MODES: &[&str] = &["full_access", "auto", "read_only"];
 pub(crate) const LOOPS: &[&str] = &["reactive", "autonomous"];
 pub(crate) const PROVIDER_CALLS: &str = "Provider calls of one turn, 1 to 1000; worker.provider_calls_max";
+pub(crate) const RELAUNCH: &str =
+    "How long after a failure of its provider it is started again by itself, three times at the most; never";
+/// Where a relaunch begins to be a loop, and where nobody waits for it any more.
+const RELAUNCH_MS: std::ops::RangeInclusive<i64> = 100..=604_800_000;
 const DELETED: &str = "deleted";
 /// How often it is looked again whether there is a place: each look that came too late is a place that another process
 /// has taken.
@@ -70,6 +74,7 @@ pub(crate) static AGENT: Shape = Shape {
         must("tool_approvals", Kind::Object, "By tool: always or never asks a person, whatever approval_mode says"),
         must("budget", Kind::Object, "Its limits; of each what is used, reserved and remaining"),
         may("provider_calls_max", Kind::Integer, "Provider calls of one turn, where it has a limit of its own"),
+        may("relaunch_after_ms", Kind::Integer, RELAUNCH),
         may("account", Kind::Object, "The account that it claims when a call needs one: {name} or {pool}"),
         may("holds", Kind::Text(100), "Of one agent: the account that it has now"),
         must("created_at", Kind::Time, "When it was made"),
@@ -88,6 +93,7 @@ pub(crate) static NEW_AGENT: Shape = Shape {
         may("loop", Kind::Choice(LOOPS), "Whether it goes on by itself; reactive"),
         may("budget", Kind::Budget, "Its limits"),
         may("provider_calls_max", Kind::Integer, PROVIDER_CALLS),
+        may("relaunch_after_ms", Kind::Integer, RELAUNCH),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need; full_access"),
         may(
             "tool_approvals",
@@ -113,6 +119,7 @@ pub(crate) struct Spec {
     #[serde(default)]
     budget: Value,
     provider_calls_max: Option<i64>,
+    relaunch_after_ms: Option<i64>,
     approval_mode: Option<String>,
     #[serde(default)]
     tool_approvals: Value,
@@ -137,6 +144,7 @@ impl Spec {
         wrong.extend(unknown_tools(catalog, &tools, at));
         wrong.extend(bad_approvals(catalog, &self.tool_approvals, at));
         wrong.extend(self.provider_calls_max.and_then(|n| too_many_calls(n, at)));
+        wrong.extend(self.relaunch_after_ms.and_then(|ms| bad_relaunch(ms, at)));
         if !wrong.is_empty() {
             return Err(Problem::invalid(wrong));
         }
@@ -150,6 +158,9 @@ impl Spec {
         });
         if let Some(n) = self.provider_calls_max {
             config[flow::CALLS_MAX] = json!(n);
+        }
+        if let Some(ms) = self.relaunch_after_ms {
+            config[flow::RELAUNCH_AFTER] = json!(ms);
         }
         let role = self.role.unwrap_or_else(|| "worker".into());
         let unbound = is_unheard(api.store(), &tools).await?;
@@ -194,6 +205,12 @@ pub(crate) fn bad_approvals(catalog: &Catalog, approvals: &Value, at: &str) -> W
 pub(crate) fn too_many_calls(n: i64, at: &str) -> Option<(String, String)> {
     let fits = (1..=i64::from(PROVIDER_CALLS_LIMIT)).contains(&n);
     (!fits).then(|| (format!("{at}/{}", flow::CALLS_MAX), format!("must be 1 to {PROVIDER_CALLS_LIMIT}")))
+}
+
+pub(crate) fn bad_relaunch(ms: i64, at: &str) -> Option<(String, String)> {
+    let (least, most) = (RELAUNCH_MS.start(), RELAUNCH_MS.end());
+    let why = || format!("must be {least} to {most} ms");
+    (!RELAUNCH_MS.contains(&ms)).then(|| (format!("{at}/{}", flow::RELAUNCH_AFTER), why()))
 }
 
 /// How many agents a session may have, if that is limited.
@@ -280,6 +297,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "tool_approvals": config("tool_approvals", json!({})),
         "budget": config("budget", json!({})),
         "provider_calls_max": config(flow::CALLS_MAX, Value::Null),
+        "relaunch_after_ms": config(flow::RELAUNCH_AFTER, Value::Null),
         "account": config("account", Value::Null),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
