@@ -30,6 +30,7 @@ mod m20261118_000231_note_finish_reasons;
 mod m20261118_000232_keep_segments;
 mod m20261118_000300_create_registered_tools;
 mod m20261118_000400_let_keys_expire;
+mod m20261118_000541_count_letters;
 mod schema;
 
 pub struct Migrator;
@@ -62,6 +63,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261118_000231_note_finish_reasons::Migration),
             Box::new(m20261118_000232_keep_segments::Migration),
             Box::new(m20261118_000400_let_keys_expire::Migration),
+            Box::new(m20261118_000541_count_letters::Migration),
         ]
     }
 }

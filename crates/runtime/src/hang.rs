@@ -9,13 +9,25 @@ use instar_tools::Registry;
 /// So many in a row, and the agent's drive fails.
 const TIMEOUTS_MAX: usize = 3;
 
-/// Why the agent whose calls these are should stop, if it should. `calls`: of one turn or one step, in order.
+fn server(call: &tool_call::Model, tools: &Registry) -> Option<String> {
+    Some(tools.get(&call.name)?.spec().mcp.as_ref()?.server.clone())
+}
+
+fn is_late(call: &tool_call::Model) -> bool {
+    call.result_status.as_deref() == Some("timeout")
+}
+
+/// Whether the last of these calls makes it worth a look at the ones before them.
+pub fn may_hang(calls: &[&tool_call::Model], tools: &Registry) -> bool {
+    calls.last().is_some_and(|last| is_late(last) && server(last, tools).is_some())
+}
+
+/// Why the agent whose calls these are should stop, if it should. `calls`: of an agent or of one step, in order.
 pub fn hangs(calls: &[&tool_call::Model], tools: &Registry) -> Option<String> {
-    let server = |call: &tool_call::Model| Some(tools.get(&call.name)?.spec().mcp.as_ref()?.server.clone());
-    let last = server(calls.last()?)?;
+    let last = server(calls.last()?, tools)?;
     let own: Vec<_> =
-        calls.iter().rev().filter(|call| server(call).as_ref() == Some(&last)).take(TIMEOUTS_MAX).collect();
-    let late = own.iter().all(|call| call.result_status.as_deref() == Some("timeout"));
+        calls.iter().rev().filter(|call| server(call, tools).as_ref() == Some(&last)).take(TIMEOUTS_MAX).collect();
+    let late = own.iter().all(|call| is_late(call));
     (late && own.len() == TIMEOUTS_MAX).then(|| {
         format!(
             "mcp_server_hangs: the MCP server {last} let {TIMEOUTS_MAX} calls in a row run out of time; look at it, \

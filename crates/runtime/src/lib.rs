@@ -46,7 +46,7 @@ pub use broadcast::BroadcastError;
 pub use discovered::{Discovered, TOOLS_FRESH, hear_tools, is_unheard, unavailable};
 pub use exhaust::{BUDGET, BUDGET_EXHAUSTED, budget_info};
 pub use family::FamilyError;
-pub use hang::hangs;
+pub use hang::{hangs, may_hang};
 pub use hub::Hub;
 pub use insist::Insisted;
 pub use keeper::{Keeper, LeaseState};

@@ -6,12 +6,22 @@ use crate::entity::{agent, broadcast, message};
 use crate::error::StoreError;
 use chrono::{DateTime, Utc};
 use instar_core::id::{BroadcastId, SessionId};
-use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Select};
 use std::collections::HashSet;
 use uuid::Uuid;
 
 /// Agents or messages asked for in one query.
 const KEYS_MAX: usize = 256;
+
+fn standing(session: SessionId, now: DateTime<Utc>) -> Select<broadcast::Entity> {
+    let (none, later) = (broadcast::Column::ExpiresAt.is_null(), broadcast::Column::ExpiresAt.gt(now));
+    broadcast::Entity::find()
+        .filter(broadcast::Column::SessionId.eq(session.uuid()))
+        // As the partial index has it.
+        .filter(sea_orm::sea_query::Expr::cust("standing"))
+        .filter(Condition::any().add(none).add(later))
+        .order_by_desc(broadcast::Column::Id)
+}
 
 impl Store {
     pub async fn broadcast(&self, id: BroadcastId) -> Result<Option<broadcast::Model>, StoreError> {
@@ -24,14 +34,17 @@ impl Store {
         session: SessionId,
         now: DateTime<Utc>,
     ) -> Result<Option<broadcast::Model>, StoreError> {
-        let (none, later) = (broadcast::Column::ExpiresAt.is_null(), broadcast::Column::ExpiresAt.gt(now));
-        let newest = broadcast::Entity::find()
-            .filter(broadcast::Column::SessionId.eq(session.uuid()))
-            // As the partial index has it.
-            .filter(sea_orm::sea_query::Expr::cust("standing"))
-            .filter(Condition::any().add(none).add(later))
-            .order_by_desc(broadcast::Column::Id);
-        Ok(newest.limit(1).one(&self.db).await?)
+        Ok(standing(session, now).limit(1).one(&self.db).await?)
+    }
+
+    /// The newest broadcasts that still stand, newest first.
+    pub async fn standing_broadcasts(
+        &self,
+        session: SessionId,
+        now: DateTime<Utc>,
+        limit: u64,
+    ) -> Result<Vec<broadcast::Model>, StoreError> {
+        Ok(standing(session, now).limit(limit).all(&self.db).await?)
     }
 
     /// Every agent of a session that was not deleted, as a message would find it, oldest first.

@@ -9,6 +9,7 @@ use crate::error::StoreError;
 use chrono::{DateTime, Utc};
 use instar_core::id::WorkerId;
 use sea_orm::{ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, QueryFilter, Statement, Value};
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// A lease that was won or renewed. The holder may rely on it until `trusted_until`, which is
@@ -94,6 +95,17 @@ impl Store {
         let row =
             worker::Entity::find_by_id(id.uuid()).filter(worker::Column::LeaseUntil.gt(now)).one(&self.db).await?;
         Ok(row.is_some())
+    }
+
+    /// Which of these processes hold a valid lease.
+    pub async fn alive_among(&self, ids: &[uuid::Uuid]) -> Result<HashSet<uuid::Uuid>, StoreError> {
+        if ids.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let alive = worker::Entity::find()
+            .filter(worker::Column::Id.is_in(ids.iter().copied()))
+            .filter(worker::Column::LeaseUntil.gt(self.now().await?));
+        Ok(alive.all(&self.db).await?.into_iter().map(|row| row.id).collect())
     }
 
     /// The database's time.

@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use instar_core::id::{AgentId, CallId, MessageId, SessionId, TurnId};
 use sea_orm::{
     ColumnTrait, ConnectionTrait, DbBackend, EntityTrait, FromQueryResult, IdenStatic, Iterable, QueryFilter,
-    QueryOrder, Statement, Value,
+    QueryOrder, QuerySelect, Statement, Value,
 };
 use std::sync::LazyLock;
 
@@ -24,6 +24,8 @@ pub struct Scene {
     pub session_status: String,
     /// How many messages no turn had taken up, at the moment of `agent.version`.
     pub waiting: i64,
+    /// The agent has not begun a turn yet, and its session has a broadcast that may still stand.
+    pub standing: bool,
     pub agent: agent::Model,
     pub turn: turn::Model,
 }
@@ -39,7 +41,9 @@ where
 static SCENE: LazyLock<String> = LazyLock::new(|| {
     format!(
         "SELECT s.status AS session_status, {}, {}, \
-         (SELECT count(*) FROM messages m WHERE m.agent_id = a.id AND m.turn_id IS NULL) AS waiting FROM turns t JOIN agents a ON a.id = t.agent_id \
+         (SELECT count(*) FROM messages m WHERE m.agent_id = a.id AND m.turn_id IS NULL) AS waiting, \
+         (SELECT b.id FROM broadcasts b WHERE a.epoch = 0 AND b.session_id = s.id AND b.standing \
+         ORDER BY b.id DESC LIMIT 1) AS standing FROM turns t JOIN agents a ON a.id = t.agent_id \
          JOIN sessions s ON s.id = t.session_id WHERE t.id = $1",
         columns::<turn::Entity>("t", "t_"),
         columns::<agent::Entity>("a", "a_"),
@@ -78,6 +82,7 @@ impl Store {
         Ok(Some(Scene {
             session_status: row.try_get("", "session_status")?,
             waiting: row.try_get("", "waiting")?,
+            standing: row.try_get::<Option<uuid::Uuid>>("", "standing")?.is_some(),
             agent: agent::Model::from_query_result(&row, "a_")?,
             turn: turn::Model::from_query_result(&row, "t_")?,
         }))
@@ -191,6 +196,12 @@ impl Store {
         let before = turn::Entity::find().filter(turn::Column::AgentId.eq(agent.uuid()));
         let before = before.filter(turn::Column::Id.lt(turn.uuid())).order_by_desc(turn::Column::Id);
         Ok(before.one(&self.db).await?)
+    }
+
+    /// How the newest turns of an agent went, newest first.
+    pub async fn latest_turns(&self, agent: AgentId, limit: u64) -> Result<Vec<turn::Model>, StoreError> {
+        let latest = turn::Entity::find().filter(turn::Column::AgentId.eq(agent.uuid()));
+        Ok(latest.order_by_desc(turn::Column::Id).limit(limit).all(&self.db).await?)
     }
 
     /// The calls of a turn, in the order in which they were asked for.

@@ -60,6 +60,19 @@ impl Store {
     }
 }
 
+impl Match {
+    /// A text that is no message of the agent's, if the words are in it; alike in what counts as a match.
+    pub fn within(said: &str, words: &str, source: &str, at: DateTime<Utc>) -> Option<Match> {
+        let hit = said.to_ascii_lowercase().find(&words.to_ascii_lowercase())?;
+        let before = said[..hit].chars().count();
+        let lead = usize::try_from(LEAD_CHARS).unwrap_or_default();
+        let most = usize::try_from(EXCERPT_CHARS_MAX).unwrap_or_default();
+        let excerpt = said.chars().skip(before.saturating_sub(lead)).take(most).collect();
+        let chars = i64::try_from(said.chars().count()).unwrap_or(i64::MAX);
+        Some(Match { role: "user".into(), source: source.into(), excerpt, chars, at })
+    }
+}
+
 fn read(row: &QueryResult) -> Result<Match, StoreError> {
     // A length is a 4-byte number to one database and an 8-byte one to the other.
     let chars = row.try_get::<i32>("", "chars").map(i64::from).or_else(|_| row.try_get("", "chars"))?;

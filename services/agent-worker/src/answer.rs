@@ -152,8 +152,7 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
     let mut asked: Vec<Asked> = response.tool_calls.iter().map(judged).collect();
     let spoken = spoken(held, response);
     if let Some(why) = brake(&held.calls, &mut asked, worker.config.repeated_calls_max) {
-        let fatal = if held.turn.cause == flow::NUDGE { Fatal::Drive } else { Fatal::No };
-        let (event, kind) = ("stream_error", "runaway");
+        let (event, kind, fatal) = ("stream_error", "runaway", Fatal::No);
         return end(worker, held, Ending::Failed { event, kind, why, partial: spoken, fatal }).await;
     }
     let landed = loop {
@@ -359,9 +358,11 @@ async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Sp
         return overflown(worker, held, &error, partial).await;
     }
     let refused = matches!(error.status, Some(401 | 403)) || error.class == Class::QuotaExhausted;
-    // An agent that goes on by itself would only meet the same error again.
-    let fatal = refused || error.retryable() || held.turn.cause == flow::NUDGE;
-    let fatal = if fatal { Fatal::Drive } else { Fatal::No };
+    let fatal = match () {
+        _ if error.retryable() => Fatal::Provider,
+        _ if refused => Fatal::Drive,
+        _ => Fatal::No,
+    };
     let (kind, why) = (error.class.as_str(), error.message.clone());
     end(worker, held, Ending::Failed { event: "stream_error", kind, why, partial, fatal }).await?;
     Ok(Next::Over)

@@ -38,6 +38,26 @@ pub(crate) async fn earlier(worker: &Worker, held: &mut Held, queued: bool) -> R
     Ok(())
 }
 
+/// A broadcast that stood before the agent was there goes before what its first turn is there for. A turn of its own
+/// has that for a task already.
+pub(crate) async fn briefing(worker: &Worker, held: &mut Held) -> Result<()> {
+    if held.turn.cause == flow::NUDGE {
+        return Ok(());
+    }
+    let store = worker.hub.store();
+    let standing = store.standing_broadcast(held.session_id(), store.now().await?).await?;
+    let Some(standing) = standing else { return Ok(()) };
+    let message = flow::brief(&standing, &held.turn);
+    // One that is as old as the broadcast was sent it.
+    if store.message(MessageId::from(message.id)).await?.is_some() {
+        return Ok(());
+    }
+    held.transcript.push(message.clone());
+    held.transcript.sort_by_key(|m| (m.turn_id.is_none(), m.turn_id, m.id));
+    held.briefing = Some(message);
+    Ok(())
+}
+
 /// A turn that has begun was read together with it.
 async fn latest_loop(worker: &Worker, held: &mut Held, queued: bool) -> Result<()> {
     let spoke = held.transcript.iter().any(|m| m.turn_id.is_some_and(|turn| turn != held.turn.id));

@@ -37,6 +37,8 @@ pub(crate) struct Held {
     pub(crate) segment: Segment,
     /// Messages waited when the rows were read.
     pub(crate) waiting: bool,
+    /// A broadcast that stood before the agent was there, until the claim of its first turn has stored it.
+    pub(crate) briefing: Option<message::Model>,
     waiting_count: i64,
     /// Pieces of the answer sent out.
     pub(crate) deltas: u64,
@@ -73,6 +75,7 @@ impl Held {
             chat: tracing::Span::none(),
             segment: Segment::default(),
             waiting,
+            briefing: None,
             waiting_count,
             deltas: 0,
             sent: 0,
@@ -104,6 +107,7 @@ impl Held {
             chat: tracing::Span::none(),
             segment: Segment::default(),
             waiting,
+            briefing: None,
             waiting_count,
             deltas: 0,
             sent: 0,
@@ -144,6 +148,7 @@ impl Held {
             chat: tracing::Span::none(),
             segment: Segment::default(),
             waiting: self.waiting,
+            briefing: None,
             waiting_count: self.waiting_count,
             deltas: 0,
             sent: 0,

@@ -16,11 +16,13 @@ use instar_core::decide::{self, FinishedTools, Pending};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
+use instar_runtime::context::CALLS_MAX;
 use instar_runtime::flow::{self, Fatal, Loss, Spoken};
 use instar_runtime::plan::Work;
-use instar_runtime::{Act, Done, Ready, hangs, order};
+use instar_runtime::{Act, Done, Ready, hangs, may_hang, order};
 use instar_store::entity::{message, tool_call};
 use instar_store::{Answer, Scene, StoreError, TAKEN_MAX};
+use uuid::Uuid;
 
 /// How long a delivery rests when the database did not answer.
 const REST: std::time::Duration = std::time::Duration::from_millis(300);
@@ -125,7 +127,7 @@ async fn take(
     calls: Vec<tool_call::Model>,
 ) -> Result<Option<Held>> {
     let (calls, earlier): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.turn_id == Some(scene.turn.id));
-    let status = scene.turn.status.clone();
+    let (status, standing) = (scene.turn.status.clone(), scene.standing);
     match status.as_str() {
         "tool_executing" if scene.turn.open_calls > 0 => {
             parked(worker, &scene, &calls).await?;
@@ -135,6 +137,9 @@ async fn take(
         _ => return Ok(None),
     }
     let mut held = Held::new(flight, scene, said, calls, earlier);
+    if standing && status == "queued" {
+        gather::briefing(worker, &mut held).await?;
+    }
     gather::earlier(worker, &mut held, status == "queued").await?;
     match status.as_str() {
         "queued" => claim(worker, held).await,
@@ -160,7 +165,10 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let deadline = Duration::milliseconds(worker.config.turn_deadline_ms as i64);
     // An owner under a valid lease may begin the provider call before the commit that records it has
     // landed, since a provider call can be repeated; unless it is limited what it may use.
-    let warm = held.agent.owner == Some(worker.id.uuid()) && waiting.is_empty() && reserved.is_none();
+    let warm = held.agent.owner == Some(worker.id.uuid())
+        && waiting.is_empty()
+        && reserved.is_none()
+        && held.briefing.is_none();
     let prompt = gather::prompt(&held, &waiting);
     if warm {
         held.opening = stream::open(worker, &mut held).await?;
@@ -173,6 +181,9 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         let mut commit = flow::claim(&held.agent, &held.turn, &waiting, prompt, worker.id, deadline)?;
         if let Some(made) = &reserved {
             flow::reserve(&mut commit, &held.turn, made);
+        }
+        if let Some(briefing) = &held.briefing {
+            commit.insert(&message::TABLE, briefing.clone());
         }
         match worker.hub.commit(commit).await? {
             Answer::Moved(_) => held.reserved(reserved.as_ref()),
@@ -275,10 +286,9 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         pending: Pending { interrupt: asked == Some("interrupt"), pause: false, steer: asked == Some("steer") },
     });
     held.transcript.retain(|m| m.turn_id.is_some());
-    let own: Vec<_> = held.calls.iter().filter(|call| call.turn_id == Some(held.turn.id)).collect();
     match event {
         turn_machine::Event::ToolsFinished => {
-            if let Some(why) = hangs(&own, &worker.tools) {
+            if let Some(why) = hanging(worker, &held).await? {
                 let (event, kind, partial) = ("tool_crash", "mcp_server_hangs", Spoken::default());
                 turn::end(worker, &mut held, Ending::Failed { event, kind, why, partial, fatal: Fatal::Drive }).await?;
                 return Ok(None);
@@ -317,6 +327,27 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     }
     held.resumed(worker.id.uuid(), !ours, waited);
     Ok(Some(held))
+}
+
+/// Why the agent should stop waiting for a server. Calls of earlier turns are looked at only where one has just run
+/// out of time; a turn that ended in an error was looked at by whoever had the agent go on.
+async fn hanging(worker: &Worker, held: &Held) -> Result<Option<String>> {
+    let own: Vec<_> = held.calls.iter().filter(|call| call.turn_id == Some(held.turn.id)).collect();
+    let why = hangs(&own, &worker.tools);
+    if why.is_some() || !may_hang(&own, &worker.tools) {
+        return Ok(why);
+    }
+    let (store, turns) = (worker.hub.store(), u64::from(worker.config.history_messages_max));
+    let mut earlier = store.calls_before(held.agent_id(), held.turn_id(), turns, CALLS_MAX).await?;
+    let mut of: Vec<Uuid> = earlier.iter().filter_map(|call| call.turn_id).collect();
+    of.dedup();
+    for id in of.into_iter().rev() {
+        if store.turn(TurnId::from(id)).await?.is_some_and(|turn| turn.status == "error") {
+            earlier.retain(|call| call.turn_id > Some(id));
+            break;
+        }
+    }
+    Ok(hangs(&earlier.iter().chain(own).collect::<Vec<_>>(), &worker.tools))
 }
 
 /// Whether a call of the last answer has said what came of the work that the turn is there for.

@@ -174,7 +174,8 @@ fn build(
     let ends = doom(&held.turn);
     let (turn, agent, pause) = (&held.turn, &held.agent, worker.nudge_pause);
     let calls_max = flow::provider_calls_max(agent, worker.config.provider_calls_max);
-    let rows = flow::Ending { turn, agent, worker: worker.id, waiting, ends, pause, calls_max };
+    let letters_max = worker.agents.letter_turns_max;
+    let rows = flow::Ending { turn, agent, worker: worker.id, waiting, ends, pause, calls_max, letters_max };
     match ending {
         Ending::Complete(spoken) => flow::complete(rows, spoken),
         Ending::ByLimit => flow::complete_by_limit(rows),

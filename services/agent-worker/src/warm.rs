@@ -83,7 +83,7 @@ impl Warm {
         }
         agent.version = news.agent_version;
         // As the message has left it.
-        (agent.drive, agent.nudge_count) = ("running".into(), 0);
+        (agent.drive, agent.nudge_count, agent.letter_count) = ("running".into(), 0, None);
         transcript.push(message::Model {
             id: message.uuid(),
             session_id: agent.session_id,

@@ -13,6 +13,7 @@ mod mission;
 mod nudge;
 mod plan;
 mod publish;
+mod relaunch;
 mod repeat;
 mod session;
 mod span;

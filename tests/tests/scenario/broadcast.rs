@@ -17,6 +17,7 @@ pub(crate) static PLAIN: Group = Group {
         reaches_each_once_and_skips_who_cannot_take_it,
         is_refused_if_nobody_can_take_it,
         stands_for_agents_made_later_until_it_expires,
+        goes_before_the_first_prompt_of_who_is_made_later,
         is_filled_into_instructions_the_newest_that_stands,
         gives_way_to_an_order_that_came_later,
     ],
@@ -148,6 +149,25 @@ async fn stands_for_agents_made_later_until_it_expires(world: World) -> Result<(
     ensure!(chrono::Utc::now() >= until, "it rested while it had a task");
     let last = asked(&world, "latecomer").pop().context("a request")?;
     ensure!(last.user_text().contains("Carry on"), "{:?}", last.messages());
+    Ok(())
+}
+
+async fn goes_before_the_first_prompt_of_who_is_made_later(world: World) -> Result<()> {
+    world.script(|_| Reply::text("On my way."));
+    let session = world.session().await?;
+    world.agent(&session, json!({})).await?;
+    say(&world, &session, json!({"content": "to the gate"})).await?;
+    let prompt = format!("[{}] latecomer", world.name);
+    let later = world.agent(&session, json!({"name": "late", "system_prompt": prompt})).await?;
+    for (words, before) in [("hello", vec!["to the gate"]), ("again", vec!["to the gate", "hello"])] {
+        let turn = text(&world.turn(&later, words).await?, "id")?;
+        let context = world.get(&format!("/v1/turns/{turn}/context")).await?;
+        ensure!(context["exact"] == true, "{context:#}");
+        let said = context["messages"].as_array().into_iter().flatten().filter(|one| one["role"] == "user");
+        let said: Vec<&str> = said.filter_map(|one| one["content"].as_str()).collect();
+        ensure!(said == [before, vec![words]].concat(), "{context:#}");
+    }
+    ensure!(heard(&world, &later).await?.len() == 1, "it was sent it once");
     Ok(())
 }
 

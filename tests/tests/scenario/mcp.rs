@@ -66,6 +66,7 @@ pub(crate) static SLOW: Group = Group {
     scenarios: scenarios![
         an_agent_is_in_the_making_until_its_tools_are_known,
         a_server_that_hangs_stops_the_agent_that_waits_for_it,
+        a_server_that_hangs_once_in_each_turn_stops_the_agent_as_well,
         a_server_that_hangs_stops_the_idle_agent_whose_steps_wait_for_it,
     ],
 };
@@ -286,6 +287,27 @@ async fn a_server_that_hangs_stops_the_agent_that_waits_for_it(world: World) -> 
     ensure!(shown["last_error"].as_str().is_some_and(|why| why.contains("hung")), "{shown}");
     world.act(&format!("/v1/agents/{agent}/start"), json!({})).await?;
     ensure!(world.turn(&agent, "Are you there?").await?["output"] == "Here I am.");
+    Ok(())
+}
+
+async fn a_server_that_hangs_once_in_each_turn_stops_the_agent_as_well(world: World) -> Result<()> {
+    world.script(|request: &Request| match request.messages().last() {
+        Some(last) if last["role"] == "tool" => Reply::text("It does not answer."),
+        _ => Reply::call("hung__slow", json!({"ms": 60_000})),
+    });
+    tool(&world, "hung.slow", |tool| tool["available"] == true).await?;
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["hung.*"]})).await?;
+    for words in ["Ask it.", "Ask it again."] {
+        let turn = world.turn(&agent, words).await?;
+        ensure!(turn["status"] == "completed", "{turn}");
+    }
+    let turn = world.turn(&agent, "Once more.").await?;
+    ensure!(turn["status"] == "error" && turn["error"]["error_type"] == "mcp_server_hangs", "{turn}");
+    // Whoever starts it has looked: what was before is not held against it.
+    world.act(&format!("/v1/agents/{agent}/start"), json!({})).await?;
+    let turn = world.turn(&agent, "And now?").await?;
+    ensure!(turn["status"] == "completed", "{turn}");
     Ok(())
 }
 

@@ -2,20 +2,22 @@
 
 use anyhow::{Context, Result, ensure};
 use chrono::{DateTime, Utc};
-use instar_core::id::{AgentId, SessionId, WorkerId};
-use instar_core::machine::{agent_drive, session as session_machine};
+use instar_core::id::{AgentId, SessionId, TurnId, WorkerId};
+use instar_core::machine::{By, agent_drive, session as session_machine, turn as turn_machine};
 use instar_core::rune::Rune;
-use instar_runtime::Act;
 use instar_runtime::config::Config;
+use instar_runtime::drain::Drain;
 use instar_runtime::flow::{self, Mode};
+use instar_runtime::{Act, Context as Service, Hub};
 use instar_store::entity::{agent, broadcast, message, timer, turn};
 use instar_testkit::model::{Refusal, Reply, Script};
 use instar_testkit::wait;
-use instar_tests::stage::Stage;
+use instar_tests::stage::{self, Stage};
 use instar_tests::troupe::{Troupe, WITHIN};
 use instar_tests::{audit, cast, on_both};
 use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter, QueryOrder};
 use serde_json::json;
+use std::sync::Arc;
 use std::time::Duration;
 
 const PAUSE_MS: u64 = 50;
@@ -280,6 +282,53 @@ async fn an_error_that_a_nudge_would_only_repeat_ends_the_loop(stage: Stage) -> 
     troupe.audit(session).await
 }
 
+/// The loop ends with the first error of a turn that nobody asked for, whoever wrote it.
+async fn ends_its_loop(troupe: &Troupe, session: SessionId, agent: AgentId, why: &str) -> Result<()> {
+    let row = in_drive(troupe, agent, "errored").await?;
+    ensure!(row.last_error.as_ref().is_some_and(|told| told.contains(why)), "{:?}", row.last_error);
+    assert_eq!(causes(&turns(troupe, agent).await?), [("nudge", "error")]);
+    let runes = audit::runes(troupe.context.hub.store(), session).await?;
+    let errored = runes.iter().find(|rune| rune.kind == "agent.drive_errored").context("it is told")?;
+    ensure!(errored.payload.get().contains(why), "{}", errored.payload.get());
+    troupe.audit(session).await
+}
+
+async fn a_conversation_too_long_for_a_nudge_ends_the_loop(stage: Stage) -> Result<()> {
+    let overflown = Script::function(|_| Reply::refused(Refusal::ContextOverflow));
+    let troupe = Troupe::start(&stage, overflown, pausing(PAUSE_MS)).await?;
+    let (session, agent) = looping(&troupe).await?;
+    ends_its_loop(&troupe, session, agent, "longer than the model can read").await
+}
+
+async fn a_nudge_of_which_nothing_is_heard_ends_the_loop(stage: Stage) -> Result<()> {
+    let mut config = pausing(PAUSE_MS);
+    config.scheduler.watchdog_ms = 300;
+    let troupe = Troupe::start(&stage, Script::function(|_| Reply::hang()), config).await?;
+    let (session, agent) = looping(&troupe).await?;
+    ends_its_loop(&troupe, session, agent, "nothing was heard of the turn").await
+}
+
+async fn a_tool_that_costs_a_nudge_its_runners_ends_the_loop(stage: Stage) -> Result<()> {
+    let charging = Script::function(|_| Reply::call("charge", json!({"token": "nudged"})));
+    let troupe = Troupe::start(&stage, charging, pausing(PAUSE_MS)).await?;
+    let store = troupe.context.hub.store();
+    let session = cast::session(store).await?;
+    let config = json!({"loop": "autonomous", "tools": ["charge"], "approval_mode": "auto"});
+    let agent = cast::agent_like(store, session, config).await?;
+    troupe.context.hub.nudge_session(session).await?;
+    let turn = wait::until_ok(WITHIN, || async {
+        let turn = troupe.live_turn(agent).await?.context("a turn")?;
+        ensure!(turn.status == "tool_executing", "it is {}", turn.status);
+        Ok(turn)
+    })
+    .await?;
+    // As the scheduler does it for a call that has cost as many runners as it may.
+    let id = TurnId::from(turn.id);
+    let act = Act::new(session, id, &turn_machine::TABLE, "tool_crash", cast::system()).reason("tool_crash");
+    act.carry_out(&troupe.context.hub).await?;
+    ends_its_loop(&troupe, session, agent, "has cost three tool-runners").await
+}
+
 /// A broadcast to the agents of the session, as the API sends it.
 async fn broadcast(troupe: &Troupe, session: SessionId, expires_at: Option<DateTime<Utc>>) -> Result<()> {
     let (hub, store) = (&troupe.context.hub, troupe.context.hub.store());
@@ -323,7 +372,135 @@ async fn while_a_broadcast_stands_an_agent_goes_on_and_nothing_is_counted(stage:
     troupe.audit(session).await
 }
 
+/// What was said to the model, oldest first.
+fn said_to_it(troupe: &Troupe) -> Vec<String> {
+    let requests = troupe.model.requests();
+    let last = requests.last().map(|request| request.messages().to_vec()).unwrap_or_default();
+    let said = last.iter().filter(|message| message["role"] == "user");
+    said.filter_map(|message| message["content"].as_str().map(str::to_owned)).collect()
+}
+
+async fn who_comes_after_a_broadcast_hears_it_before_anything_else(stage: Stage) -> Result<()> {
+    let troupe = troupe(&stage).await?;
+    let store = troupe.context.hub.store();
+    let session = cast::session(store).await?;
+    let early = cast::agent_like(store, session, json!({})).await?;
+    broadcast(&troupe, session, None).await?;
+    wait::until_ok(WITHIN, || async {
+        ensure!(causes(&turns(&troupe, early).await?) == [("user", "completed")]);
+        Ok(())
+    })
+    .await?;
+    let late = cast::agent_like(store, session, json!({})).await?;
+    // What is said in a row is one message to the model.
+    let before = "to the gate\n\nhello";
+    for (words, heard) in [("hello", vec![before]), ("again", vec![before, "again"])] {
+        let turn = troupe.send(late, words, Mode::Queue).await?.context("a turn")?;
+        troupe.ended(turn).await?;
+        assert_eq!(said_to_it(&troupe), heard);
+    }
+    let first = turns(&troupe, late).await?.remove(0);
+    let heard = message::Entity::find().filter(message::Column::AgentId.eq(late.uuid()));
+    let heard = heard.filter(message::Column::Source.eq("broadcast")).all(store.db()).await?;
+    assert_eq!(heard.iter().map(|one| one.turn_id).collect::<Vec<_>>(), [Some(first.id)]);
+    // Whoever was there hears it once.
+    let turn = troupe.send(early, "and you?", Mode::Queue).await?.context("a turn")?;
+    troupe.ended(turn).await?;
+    assert_eq!(said_to_it(&troupe), ["to the gate", "and you?"]);
+    troupe.audit(session).await
+}
+
+async fn who_comes_after_a_broadcast_has_expired_does_not_hear_it(stage: Stage) -> Result<()> {
+    let troupe = troupe(&stage).await?;
+    let store = troupe.context.hub.store();
+    let session = cast::session(store).await?;
+    cast::agent_like(store, session, json!({})).await?;
+    broadcast(&troupe, session, Some(Utc::now() - chrono::Duration::minutes(1))).await?;
+    let late = cast::agent_like(store, session, json!({})).await?;
+    let turn = troupe.send(late, "hello", Mode::Queue).await?.context("a turn")?;
+    troupe.ended(turn).await?;
+    let requests = troupe.model.requests();
+    let asked = requests.iter().find(|request| request.user_text() == "hello").context("the request")?;
+    ensure!(!format!("{:?}", asked.messages()).contains("to the gate"), "{:?}", asked.messages());
+    wait::until_ok(WITHIN, || async {
+        let live = turn::Entity::find().filter(turn::Column::EndedAt.is_null()).count(store.db()).await?;
+        ensure!(live == 0);
+        Ok(())
+    })
+    .await?;
+    troupe.audit(session).await
+}
+
+/// A turn of the agent whose provider call fails, whoever would have made it.
+async fn fails_by_its_provider(hub: &Hub, agent: AgentId) -> Result<()> {
+    let (store, worker) = (hub.store(), cast::fresh());
+    let row = store.agent(agent).await?.context("agent")?;
+    let session = store.session(row.session_id.into()).await?.context("session")?;
+    let sent = flow::message(&session, &row, false, "hello", cast::person(), None)?;
+    cast::land(store, sent.commit).await?;
+    let id = sent.turn.context("a turn")?;
+    let read =
+        async || anyhow::Ok((store.agent(agent).await?.context("agent")?, store.turn(id).await?.context("turn")?));
+    let (row, turn) = read().await?;
+    cast::land(store, flow::claim(&row, &turn, &[], None, worker, chrono::Duration::minutes(5))?).await?;
+    let (row, turn) = read().await?;
+    let pause = chrono::Duration::seconds(2);
+    let (agent, turn) = (&row, &turn);
+    let ending = flow::Ending { turn, agent, worker, waiting: &[], ends: None, pause, calls_max: 10, letters_max: 0 };
+    let silence = flow::Spoken::default();
+    let (commit, _) = flow::fail(ending, "stream_error", "overloaded", "busy", &silence, flow::Fatal::Provider)?;
+    cast::land(store, commit).await?;
+    Ok(())
+}
+
+async fn whoever_is_made_so_is_started_again_after_its_provider_failed(stage: Stage) -> Result<()> {
+    // A scheduler and nobody else: turns are what the test makes of them.
+    let hub = Hub::new(stage.store.clone(), stage::bus(&stage).await?);
+    let context = Service { config: Arc::new(Config::default()), hub, drain: Drain::new() };
+    instar_scheduler::start(context.clone()).await?;
+    let (hub, store) = (&context.hub, context.hub.store());
+    let session = cast::session(store).await?;
+    let agent = cast::agent_like(store, session, json!({"relaunch_after_ms": 100})).await?;
+    let plain = cast::agent_like(store, session, json!({})).await?;
+    fails_by_its_provider(hub, plain).await?;
+    let started = async || -> Result<Vec<Rune>> {
+        let mut runes = audit::runes(store, session).await?;
+        runes.retain(|rune| rune.kind == "agent.drive_started" && rune.payload.get().contains("relaunch_after"));
+        Ok(runes)
+    };
+    for n in 1..=3 {
+        fails_by_its_provider(hub, agent).await?;
+        wait::until_ok(WITHIN, || async {
+            let row = store.agent(agent).await?.context("agent")?;
+            ensure!(row.drive == "running" && row.last_error.is_none(), "it is {}", row.drive);
+            ensure!(started().await?.len() == n);
+            Ok(())
+        })
+        .await?;
+    }
+    let runes = started().await?;
+    ensure!(runes.iter().all(|rune| rune.actor.by == By::System && rune.agent_id == Some(agent)), "{runes:?}");
+    fails_by_its_provider(hub, agent).await?;
+    wait::until_ok(WITHIN, || async {
+        let timers = timer::Entity::find().filter(timer::Column::SessionId.eq(session.uuid()));
+        ensure!(timers.count(store.db()).await? == 0, "the timer was not looked at");
+        Ok(())
+    })
+    .await?;
+    for id in [agent, plain] {
+        assert_eq!(store.agent(id).await?.context("agent")?.drive, "errored", "a person has to look");
+    }
+    assert_eq!(started().await?.len(), 3);
+    context.drain.begin();
+    let wrong = audit::session(store, session).await?;
+    ensure!(wrong.is_empty(), "{wrong:#?}");
+    Ok(())
+}
+
 on_both! {
+    whoever_is_made_so_is_started_again_after_its_provider_failed;
+    who_comes_after_a_broadcast_hears_it_before_anything_else;
+    who_comes_after_a_broadcast_has_expired_does_not_hear_it;
     while_a_broadcast_stands_an_agent_goes_on_and_nothing_is_counted;
     an_agent_goes_on_by_itself_until_three_nudges_led_to_nothing;
     a_message_wakes_it_and_the_count_begins_anew;
@@ -334,4 +511,7 @@ on_both! {
     a_stopped_agent_is_not_nudged;
     a_nudged_turn_outlives_its_worker_and_counts_once;
     an_error_that_a_nudge_would_only_repeat_ends_the_loop;
+    a_conversation_too_long_for_a_nudge_ends_the_loop;
+    a_nudge_of_which_nothing_is_heard_ends_the_loop;
+    a_tool_that_costs_a_nudge_its_runners_ends_the_loop;
 }

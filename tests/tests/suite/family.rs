@@ -5,6 +5,7 @@ use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_runtime::config::Config;
 use instar_runtime::flow::Mode;
 use instar_store::entity::{agent, message, turn};
+use instar_testkit::model::{Reply, Script};
 use instar_testkit::wait;
 use instar_tests::stage::Stage;
 use instar_tests::troupe::{Troupe, WITHIN};
@@ -585,7 +586,84 @@ async fn agents_that_make_agents_at_once_make_no_more_than_the_session_may_have(
     Ok(())
 }
 
+/// What two agents say that answer each letter with one; to a person they say nothing of note.
+fn correspondents() -> Script {
+    Script::function(|request| {
+        let said = request.user_text();
+        let write = |to: &str| Reply::call("send_message", json!({"to": to, "content": "your turn"}));
+        match said.as_str() {
+            _ if request.messages().last().is_some_and(|last| last["role"] == "tool") => Reply::text("Done."),
+            // With whatever has waited before it.
+            _ if said.ends_with("how are you") => Reply::text("Good to hear from you."),
+            "go" => Reply::call("spawn_agent", json!({"name": "bea", "task": "begin"})),
+            "begin" => write("parent"),
+            "write to bea" => write("bea"),
+            "write to parent" => write("parent"),
+            _ if said.contains("Message from bea") => write("bea"),
+            _ if said.contains("Message from ada") => write("parent"),
+            _ => Reply::text("Done."),
+        }
+    })
+}
+
+async fn letters_of(troupe: &Troupe, agent: AgentId) -> Result<Vec<message::Model>> {
+    let found = message::Entity::find().filter(message::Column::AgentId.eq(agent.uuid()));
+    Ok(found.filter(message::Column::Source.eq("agent")).all(troupe.context.hub.store().db()).await?)
+}
+
+async fn two_agents_do_not_keep_each_other_alive(stage: Stage) -> Result<()> {
+    let most = 3;
+    let mut config = Config::default();
+    config.models.push(instar_runtime::config::ModelConfig { name: "default".into(), ..Default::default() });
+    config.agents.letter_turns_max = most;
+    let troupe = Troupe::start(&stage, correspondents(), config).await?;
+    let store = troupe.context.hub.store();
+    let (session, root) = parent(&troupe, tools()).await?;
+    run(&troupe, root, "go").await?;
+    let child = AgentId::from(children(&troupe, root).await?.pop().context("a child")?.id);
+    at_rest(&troupe, session).await?;
+    let (mut rests, mut works) = (Vec::new(), Vec::new());
+    for id in [root, child] {
+        let row = store.agent(id).await?.context("an agent")?;
+        if row.drive == "idle" {
+            rests.push(row)
+        } else {
+            works.push(row)
+        }
+        let made = turns(&troupe, id).await?.len();
+        // The task and the word of a person are turns of their own.
+        ensure!(made <= most as usize + 2, "{made} turns of {id}");
+    }
+    let (resting, other) = (rests.pop().context("one rests")?, works.pop().context("the other was not at its limit")?);
+    let resting_id = AgentId::from(resting.id);
+    ensure!(resting.letter_count == Some(i64::from(most)), "{:?}", resting.letter_count);
+    assert_eq!(store.waiting(resting_id).await?.len(), 1, "the last letter is kept");
+    let runes = audit::runes(store, session).await?;
+    let idled = runes.iter().find(|rune| rune.kind == "agent.drive_idled").context("it is told")?;
+    let told = idled.payload.get();
+    ensure!(told.contains("letter_limit") && told.contains("\"needs_attention\":true"), "{told}");
+    // Another letter waits as well, and whoever writes it is told.
+    let to = if resting_id == root { "parent" } else { "bea" };
+    let turn = run(&troupe, other.id.into(), &format!("write to {to}")).await?;
+    let result = &results(&troupe, &turn).await?[0];
+    let state = result.1["output"]["state"].as_str().unwrap_or_default();
+    ensure!(result.0 == "success" && state.contains("too many messages"), "{result:?}");
+    at_rest(&troupe, session).await?;
+    assert_eq!(store.waiting(resting_id).await?.len(), 2);
+    assert_eq!(store.agent(resting_id).await?.context("an agent")?.drive, "idle");
+    // A word of a person has it read all of them.
+    let turn = run(&troupe, resting_id, "how are you").await?;
+    assert_eq!(turn.output.as_deref(), Some("Good to hear from you."));
+    assert_eq!(store.waiting(resting_id).await?.len(), 0);
+    let read = letters_of(&troupe, resting_id).await?.into_iter().filter(|one| one.turn_id == Some(turn.id)).count();
+    assert_eq!(read, 2);
+    let row = store.agent(resting_id).await?.context("an agent")?;
+    assert_eq!((row.drive.as_str(), row.letter_count), ("running", None));
+    troupe.audit(session).await
+}
+
 on_both! {
+    two_agents_do_not_keep_each_other_alive;
     agents_that_make_agents_at_once_make_no_more_than_the_session_may_have;
     a_child_in_the_making_may_end_and_may_be_spoken_to;
     what_an_idle_agent_made_ends_with_it;

@@ -1,9 +1,11 @@
 //! Tools that act on the store: who calls is known, and what they change comes with their result.
 
 use anyhow::{Context, Result, ensure};
+use chrono::{DateTime, Utc};
 use instar_core::id::{AgentId, SessionId};
 use instar_runtime::config::Config;
-use instar_runtime::flow::Mode;
+use instar_runtime::flow::{self, Mode};
+use instar_store::entity::broadcast;
 use instar_testkit::model::{Reply, Request, Script};
 use instar_testkit::wait;
 use instar_tests::stage::Stage;
@@ -116,6 +118,49 @@ async fn an_agent_finds_what_it_was_told_and_said_and_nobody_elses(stage: Stage)
     troupe.audit(session).await
 }
 
+/// A broadcast to the agents of the session but for one.
+async fn broadcast(troupe: &Troupe, but: AgentId, content: &str, expires_at: Option<DateTime<Utc>>) -> Result<()> {
+    let (hub, store) = (&troupe.context.hub, troupe.context.hub.store());
+    let session = store.agent(but).await?.context("an agent")?.session_id;
+    let row = broadcast::Model {
+        id: uuid::Uuid::now_v7(),
+        session_id: session,
+        content: content.into(),
+        standing: true,
+        expires_at,
+        sender: "key_test".into(),
+        created_at: Utc::now(),
+        version: 0,
+    };
+    let audience = store.audience(session.into()).await?;
+    let others: Vec<_> = audience.iter().filter(|one| one.agent.id != but.uuid()).collect();
+    let commit = flow::broadcast(&row, &others, false, cast::person(), None)?;
+    hub.follow(&cast::land(store, commit).await?.runes);
+    Ok(())
+}
+
+async fn what_still_stands_is_found_by_who_was_not_sent_it(stage: Stage) -> Result<()> {
+    let troupe = Troupe::start(&stage, seeker(), Config::default()).await?;
+    let (session, absent) = agent(&troupe, None).await?;
+    let turn = troupe.send(absent, "hello", Mode::Queue).await?.context("a turn")?;
+    troupe.ended(turn).await?;
+    let (_, sent) = agent(&troupe, Some(session)).await?;
+    let past = Utc::now() - chrono::Duration::minutes(1);
+    broadcast(&troupe, absent, "The BRIDGE is closed", None).await?;
+    broadcast(&troupe, absent, "The bridge was open", Some(past)).await?;
+    let (status, all) = ask(&troupe, absent, "search_broadcasts bridge").await?;
+    assert_eq!((status.as_str(), found(&all)), ("success", vec!["The BRIDGE is closed"]), "the other one has expired");
+    let (_, own) = ask(&troupe, absent, "search_messages closed").await?;
+    assert_eq!(found(&own), ["search_messages closed"], "it is no message of its own");
+    wait::until_ok(WITHIN, || async {
+        let (_, all) = ask(&troupe, sent, "search_broadcasts bridge").await?;
+        ensure!(found(&all) == ["The BRIDGE is closed", "The bridge was open"], "each once: {all}");
+        Ok(())
+    })
+    .await?;
+    troupe.audit(session).await
+}
+
 async fn thoughts_are_kept_and_found_though_nothing_was_said(stage: Stage) -> Result<()> {
     let troupe = Troupe::start(&stage, seeker(), Config::default()).await?;
     let (session, agent) = agent(&troupe, None).await?;
@@ -156,6 +201,7 @@ async fn a_long_match_is_cut_around_its_hit(stage: Stage) -> Result<()> {
 on_both! {
     the_result_of_what_is_no_call_is_dropped_and_noted;
     an_agent_finds_what_it_was_told_and_said_and_nobody_elses;
+    what_still_stands_is_found_by_who_was_not_sent_it;
     thoughts_are_kept_and_found_though_nothing_was_said;
     an_empty_or_boundless_search_is_refused_in_words;
     a_long_match_is_cut_around_its_hit;

@@ -107,6 +107,7 @@ impl Claimed {
             ends: None,
             pause: chrono::Duration::seconds(2),
             calls_max: 10,
+            letters_max: 0,
         };
         let soon = chrono::Utc::now() + chrono::Duration::seconds(1);
         Ok(vec![

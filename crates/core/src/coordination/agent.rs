@@ -44,9 +44,11 @@ pub fn badge(lifecycle: &str, drive: &str) -> &'static str {
 }
 
 /// Whether nothing more comes of the agent until a person looks at it: it erred, or it rests because its nudges
-/// led to nothing. A start or a message of a person sets the count back.
-pub fn needs_attention(drive: &str, nudge_count: i64) -> bool {
-    drive == Drive::Errored.token() || (drive == Drive::Idle.token() && nudge_count >= NUDGES_MAX)
+/// led to nothing, or because it and others only wrote to each other. A start or a message of a person sets both
+/// counts back. An agent that a letter wakes is running: one that rests and has had some was put to rest.
+pub fn needs_attention(drive: &str, nudge_count: i64, letter_count: i64) -> bool {
+    let rests = drive == Drive::Idle.token() && (nudge_count >= NUDGES_MAX || letter_count > 0);
+    drive == Drive::Errored.token() || rests
 }
 
 #[cfg(test)]

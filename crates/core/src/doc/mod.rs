@@ -125,7 +125,7 @@ mod tests {
         }
         let drive = matrix(&crate::machine::agent_drive::TABLE);
         assert!(drive.contains("| `stop` | | D16 ignored | D6 → stopped | D16 ignored | D16 ignored | |"), "{drive}");
-        let start = "| `start` | | D3 → running | | D9 → running (user) | D10 → running (user) | |";
+        let start = "| `start` | | D3 → running | | D9 → running (user) | D10 → running | |";
         assert!(drive.contains(start), "{drive}");
     }
 

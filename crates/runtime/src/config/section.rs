@@ -149,6 +149,9 @@ pub struct AgentsConfig {
     pub children_max: u32,
     /// Generations below an agent that a person made. Default 3.
     pub depth_max: u32,
+    /// Turns in a row that letters of other agents may cause before a person says something; then the agent rests.
+    /// Default 50; 0: any number.
+    pub letter_turns_max: u32,
     /// Agents of one session that have not ended. Default 0: any number.
     pub session_max: u32,
     /// The model of a child by its role, where the call names none. Default: none, the parent's.
@@ -157,7 +160,14 @@ pub struct AgentsConfig {
 
 impl Default for AgentsConfig {
     fn default() -> Self {
-        Self { children_at_work_max: 10, children_max: 20, depth_max: 3, session_max: 0, models: Default::default() }
+        Self {
+            children_at_work_max: 10,
+            children_max: 20,
+            depth_max: 3,
+            letter_turns_max: 50,
+            session_max: 0,
+            models: Default::default(),
+        }
     }
 }
 

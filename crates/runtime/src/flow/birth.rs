@@ -290,6 +290,7 @@ pub(super) fn bear(commit: &mut Commit, session: SessionId, born: Newborn<'_>) -
         owner: None,
         parent_id: new.parent.map(AgentId::uuid),
         nudge_count: 0,
+        letter_count: None,
         last_error,
         config: object(new.config),
         usage: json!({}),

@@ -4,12 +4,12 @@
 use super::message::{queue, refused, takes_input};
 use super::turn::timer;
 use super::{FlowError, step};
-use chrono::Duration;
+use chrono::{DateTime, Duration, SubsecRound, Utc};
 use instar_core::id::{AgentId, BroadcastId, MessageId, SessionId, TurnId};
 use instar_core::machine::{Answer, By, agent_drive, apply};
 use instar_core::rune::payload::{AgentDriveStarted, AgentMessageReceived};
 use instar_core::rune::{Actor, Draft};
-use instar_store::entity::{agent, broadcast, message, session, timer as timer_row};
+use instar_store::entity::{agent, broadcast, message, session, timer as timer_row, turn};
 use instar_store::{Addressee, COMMIT_BYTES_MAX, Change, Commit, RUNES_MAX, WRITES_MAX};
 use serde_json::json;
 use uuid::Uuid;
@@ -92,6 +92,28 @@ pub fn message_of(broadcast: Uuid, agent: Uuid) -> MessageId {
     MessageId::from(Uuid::from_u64_pair(high, variant | ((one ^ two) & !(0b11 << 62))))
 }
 
+fn message_row(row: &broadcast::Model, to: AgentId, turn: Option<TurnId>, at: DateTime<Utc>) -> message::Model {
+    message::Model {
+        id: message_of(row.id, to.uuid()).uuid(),
+        session_id: row.session_id,
+        agent_id: to.uuid(),
+        turn_id: turn.map(TurnId::uuid),
+        version: 0,
+        role: "user".into(),
+        source: "broadcast".into(),
+        mode: "queue".into(),
+        content: row.content.clone(),
+        data: Some(json!({"broadcast_id": BroadcastId::from(row.id), "sender": row.sender})),
+        created_at: at,
+    }
+}
+
+/// What an agent that came after a broadcast gets of it: a message of its first turn, before what caused that. It
+/// is stored with the claim, so that whoever asks later what was sent finds it, whether it has expired by then or not.
+pub fn brief(row: &broadcast::Model, first: &turn::Model) -> message::Model {
+    message_row(row, AgentId::from(first.agent_id), Some(TurnId::from(first.id)), Utc::now().trunc_subsecs(6))
+}
+
 fn deliver(
     commit: &mut Commit,
     row: &broadcast::Model,
@@ -103,7 +125,10 @@ fn deliver(
         let drive = step(&agent_drive::TABLE, &agent.drive, "broadcast_received", By::User)?;
         let message = message_of(row.id, agent.id);
         let turn = (!busy).then(|| TurnId::from(Uuid::now_v7()));
-        let mut change = Change::entity(&agent::TABLE, id).moving(drive).set(agent::Column::NudgeCount, 0i64);
+        let mut change = Change::entity(&agent::TABLE, id)
+            .moving(drive)
+            .set(agent::Column::NudgeCount, 0i64)
+            .set(agent::Column::LetterCount, None::<i64>);
         if !busy {
             // One that is in a turn writes its row all the time. Should the turn end in this very moment, the
             // message waits for the sweep instead of keeping everybody's from landing.
@@ -122,19 +147,7 @@ fn deliver(
             let told = AgentDriveStarted { reason: Some("broadcast".into()), relaunched_from: None };
             commit.rune(Draft::new(id, &told)?.agent(id));
         }
-        let model = message::Model {
-            id: message.uuid(),
-            session_id: session.uuid(),
-            agent_id: id.uuid(),
-            turn_id: turn.map(TurnId::uuid),
-            version: 0,
-            role: "user".into(),
-            source: "broadcast".into(),
-            mode: "queue".into(),
-            content: row.content.clone(),
-            data: Some(json!({"broadcast_id": BroadcastId::from(row.id), "sender": row.sender})),
-            created_at: commit.at(),
-        };
+        let model = message_row(row, id, turn, commit.at());
         commit.insert(&message::TABLE, model);
         if let Some(turn) = turn {
             queue(commit, session, id, turn, vec![message], "user", traceparent.clone())?;

@@ -3,6 +3,7 @@
 
 use super::birth::{NewAgent, Newborn, bear, takes_agents};
 use super::budget::payers_of;
+use super::letter;
 use super::message::queue;
 use super::{FlowError, step};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
@@ -38,17 +39,43 @@ pub struct Told {
     pub message: MessageId,
     /// The turn that will answer it; none while it waits behind another.
     pub turn: Option<TurnId>,
+    /// It lies there until a person says something or starts the agent.
+    pub waits: bool,
 }
 
 /// Has `to` receive a letter: it wakes if it is idle, and else reads it after what it does now. `busy` as
-/// for a person's message. Nudges go on being counted: two agents must not keep each other alive for ever.
-pub fn tell(commit: &mut Commit, letter: Letter<'_>, to: &agent::Model, busy: bool) -> Result<Told, FlowError> {
+/// for a person's message. Nudges go on being counted, and after `turns_max` turns without a word of a person it
+/// rests and the letter waits: two agents must not keep each other alive for ever.
+pub fn tell(
+    commit: &mut Commit,
+    letter: Letter<'_>,
+    to: &agent::Model,
+    busy: bool,
+    turns_max: u32,
+) -> Result<Told, FlowError> {
     let (session, id) = (SessionId::from(to.session_id), AgentId::from(to.id));
-    let drive = step(&agent_drive::TABLE, &to.drive, "agent_message_received", By::Agent)?;
     let message = MessageId::from(Uuid::now_v7());
+    let change = Change::entity(&agent::TABLE, id).version(to.version);
+    if !busy && letter::is_enough(to, turns_max) {
+        // Written, so that whoever has a word of a person at the same moment looks again.
+        let mut change = change.set(agent::Column::NudgeCount, to.nudge_count);
+        if to.drive == "running" {
+            change = change.moving(step(&agent_drive::TABLE, &to.drive, "agent_message_received", By::Agent)?);
+        }
+        received(commit, letter, id, message, false)?;
+        if to.drive == "running" {
+            change = letter::rest(commit, to, change, &to.drive)?;
+        }
+        commit.change(change);
+        commit.insert(&message::TABLE, row(commit, letter.from, id, message, None, letter.text()));
+        return Ok(Told { message, turn: None, waits: true });
+    }
+    let drive = step(&agent_drive::TABLE, &to.drive, "agent_message_received", By::Agent)?;
     let turn = (!busy).then(|| TurnId::from(Uuid::now_v7()));
-    let mut change = Change::entity(&agent::TABLE, id).moving(drive).version(to.version);
-    if !drive.changes_state() {
+    let mut change = change.moving(drive);
+    if turn.is_some() {
+        change = letter::count(to, change);
+    } else if !drive.changes_state() {
         // Written, so that whoever ends a turn of this agent at the same moment sees the letter.
         change = change.set(agent::Column::NudgeCount, to.nudge_count);
     }
@@ -58,7 +85,7 @@ pub fn tell(commit: &mut Commit, letter: Letter<'_>, to: &agent::Model, busy: bo
     if let Some(turn) = turn {
         queue(commit, session, id, turn, vec![message], AGENT_CAUSE, None)?;
     }
-    Ok(Told { message, turn })
+    Ok(Told { message, turn, waits: false })
 }
 
 fn received(

@@ -1,8 +1,10 @@
 //! The end of a turn, as the worker that owns its agent writes it: turn and agent end it together,
 //! and input that waits gets the next turn in the same commit.
 
+use super::letter;
 use super::message::queue;
-use super::nudge::{count, is_autonomous, is_synthetic, nudge_later};
+use super::nudge::{NUDGE, count, is_autonomous, is_synthetic, nudge_later};
+use super::relaunch::relaunch_later;
 use super::turn::{Spoken, begin, ids, said, timer, used};
 use super::{FlowError, booked, settle, step};
 use chrono::Duration;
@@ -45,6 +47,8 @@ pub struct Ending<'a> {
     pub pause: Duration,
     /// Provider calls that the turn may have.
     pub calls_max: u32,
+    /// Turns in a row that letters of other agents may cause; 0: any number.
+    pub letters_max: u32,
 }
 
 impl Ending<'_> {
@@ -94,7 +98,12 @@ impl Ending<'_> {
     /// What follows the turn: the end of the agent if that was asked for, else the turn for what waits.
     fn after(&self, commit: &mut Commit, agent: Change, drive: &str) -> Result<Option<TurnId>, FlowError> {
         let Some(event) = self.ends else {
-            commit.change(agent);
+            if !self.waiting.is_empty() && drive == "running" && letter::is_enough(self.agent, self.letters_max) {
+                let agent = letter::rest(commit, self.agent, agent, drive)?;
+                commit.change(agent);
+                return Ok(None);
+            }
+            commit.change(if self.waiting.is_empty() { agent } else { letter::count(self.agent, agent) });
             let next = self.next(commit)?;
             if next.is_none() && drive == "running" && is_autonomous(self.agent) {
                 nudge_later(commit, self.agent, self.epoch(), commit.at() + self.pause);
@@ -198,6 +207,8 @@ pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>),
 pub enum Fatal {
     No,
     Drive,
+    /// The provider failed: it may be well again later.
+    Provider,
 }
 
 /// The turn cannot go on. Its agent can, unless the error is fatal to its drive.
@@ -210,6 +221,8 @@ pub fn fail(
     fatal: Fatal,
 ) -> Result<(Commit, Option<TurnId>), FlowError> {
     let (agent_id, turn_id) = ids(ending.turn);
+    // Whoever goes on by itself would only meet the same error again, and no breaker counts turns that failed.
+    let fatal = if fatal == Fatal::No && ending.turn.cause == NUDGE { Fatal::Drive } else { fatal };
     let mut commit = ending.begin();
     let error = json!({"error_type": error_type, "message": why});
     let usage = used(ending.turn, partial.usage);
@@ -224,12 +237,15 @@ pub fn fail(
     let partial_output = (!partial.text.is_empty()).then(|| partial.text.clone());
     let told = TurnError { error_type: error_type.into(), message: why.into(), partial_output };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    if fatal == Fatal::Drive && ending.agent.drive == "running" {
+    if fatal != Fatal::No && ending.agent.drive == "running" {
         agent = agent
             .moving(step(&agent_drive::TABLE, "running", "execution_error", By::System)?)
             .set(agent::Column::LastError, why.to_owned());
         let told = AgentDriveErrored { last_error: why.into(), error_type: Some(error_type.into()) };
         commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
+        if fatal == Fatal::Provider && ending.ends.is_none() {
+            relaunch_later(&mut commit, ending.agent, ending.epoch());
+        }
         // What waits goes on waiting: an errored agent takes no turn until it is relaunched.
         let waits = Ending { waiting: &[], ..ending };
         let next = waits.after(&mut commit, agent, "errored")?;

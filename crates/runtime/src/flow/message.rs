@@ -90,7 +90,8 @@ fn hear(
         Change::entity(&agent::TABLE, agent_id)
             .moving(drive)
             .version(agent.version)
-            .set(agent::Column::NudgeCount, 0i64),
+            .set(agent::Column::NudgeCount, 0i64)
+            .set(agent::Column::LetterCount, None::<i64>),
     );
     let received = AgentMessageReceived {
         message_id: id,
@@ -158,7 +159,8 @@ pub fn take_waiting(
         Change::entity(&agent::TABLE, agent_id)
             .expecting("agent_lifecycle", "idle")
             .version(agent.version)
-            .set(agent::Column::Owner, agent.owner),
+            .set(agent::Column::Owner, agent.owner)
+            .set(agent::Column::LetterCount, agent.letter_count.unwrap_or(0) + 1),
     );
     for message in waiting {
         commit.change(Change::new(&message::TABLE, message.uuid()).set(message::Column::TurnId, id.uuid()));

@@ -10,15 +10,19 @@ mod budget;
 mod call;
 mod child;
 mod end;
+mod letter;
 mod message;
 mod nudge;
 mod plan;
+mod relaunch;
 mod summary;
 mod turn;
 mod wait;
 
 pub use birth::{BIRTH_TIMER, Born, Loaded, NewAgent, NewSession, counted, join, live_state, open, open_state, ready};
-pub use broadcast::{BROADCAST_TIMER, broadcast, broadcast_more, may_broadcast, message_of, recipients_max, skips};
+pub use broadcast::{
+    BROADCAST_TIMER, brief, broadcast, broadcast_more, may_broadcast, message_of, recipients_max, skips,
+};
 pub use budget::{
     CLOCK_TIMER, PAYERS, booked, is_limit, lift, limit, on_budget, payers, reserve, reserved, session_scope, settle,
     spent, unheard,
@@ -32,6 +36,7 @@ pub use child::{AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, bear_child, fail
 pub use end::{
     CALLS_MAX, Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, interrupt, provider_calls_max,
 };
+pub use letter::is_enough;
 pub use message::{Accepted, Mode, message, steer, take_waiting};
 pub(crate) use message::{Why, queue_for};
 pub use nudge::{NUDGE, NUDGE_TIMER, heed_later_prompt, is_autonomous, is_synthetic, nudge, nudge_later, standing};
@@ -40,6 +45,7 @@ pub use plan::{
     ask_for_critique, ask_for_plan, ask_for_report, assign, bear_plan, draft, follow_up, set_goal,
 };
 pub(crate) use plan::{attend_birth, plan_row};
+pub use relaunch::{RELAUNCH_AFTER, RELAUNCH_TIMER, RELAUNCHES_MAX, relaunch, relaunch_after};
 pub use summary::{begin_summary, end_summary, summary_row};
 pub(crate) use turn::timer;
 pub use turn::{

@@ -163,7 +163,7 @@ fn engage(
             } else {
                 change = change.expecting("agent_drive", "running");
             }
-            commit.change(change.set(agent::Column::NudgeCount, 0i64));
+            commit.change(change.set(agent::Column::NudgeCount, 0i64).set(agent::Column::LetterCount, None::<i64>));
             Engaged { agent: id, turn, epoch: free.epoch, owner: free.owner }
         }
         Hand::New(new) => {

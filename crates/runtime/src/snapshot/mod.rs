@@ -15,6 +15,7 @@ pub(crate) use settle::{GATE_TIMEOUT, INPUT_MISSING, MISSED_MAX, PLAN_BLOCKED, T
 
 pub(crate) use plan::Plans;
 
+use crate::flow::NUDGE;
 use chrono::{DateTime, Utc};
 use instar_core::budget::Kind as Limit;
 use instar_core::cascade::{Fact, Reach, View};
@@ -259,6 +260,12 @@ impl Snapshot {
         self.turns.iter().any(|turn| turn.agent_id == agent.id && doom(turn) == Some(event))
     }
 
+    /// Whether nobody asked for the turn that the agent is in: it would only meet the turn's error again.
+    fn is_nudged(&self, agent: Entity) -> bool {
+        let mut begun = self.turns.iter().filter(|turn| turn.agent_id == agent.id && turn.status != "queued");
+        begun.any(|turn| turn.cause == NUDGE)
+    }
+
     fn agent_of(&self, entity: Entity) -> Option<&agent::Model> {
         let id = match entity.kind {
             Kind::Agent => entity.id,
@@ -316,6 +323,7 @@ impl View for Snapshot {
             // Asked of the agent while it was in a turn; carried out when that ends.
             Fact::KillPending => self.doomed(of, "kill") || self.facts.contains(&fact),
             Fact::ParentEnded => self.doomed(of, "parent_closed") || self.facts.contains(&fact),
+            Fact::DriveFatal => self.is_nudged(of) || self.facts.contains(&fact),
             Fact::Attached => self.missions.missions.get(&of.id).is_some_and(|mission| !mission.detached),
             Fact::Final => self.missions.hops.get(&of.id).is_some_and(|hop| hop.is_final),
             Fact::ByPlan => self.missions.hops.get(&of.id).is_some_and(is_by_plan),

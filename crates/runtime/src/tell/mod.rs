@@ -22,7 +22,7 @@ pub(crate) fn payload(entry: &Entry, reason: &str, actor: &str) -> Value {
         "session.suspended" | "agent.terminated" | "agent.drive_idled" | "turn.interrupted" | "tool.denied" => {
             json!({"reason": reason})
         }
-        "agent.drive_errored" => json!({"last_error": reason}),
+        "agent.drive_errored" => json!({"last_error": in_words(reason)}),
         "agent.failed" => json!({"error": reason}),
         "turn.error" => turn_error(reason),
         "turn.control_requested" => json!({"action": "interrupt", "reason": reason}),
@@ -69,13 +69,17 @@ pub(crate) fn step_call(entry: &Entry, call: &tool_call::Model, reason: &str, ac
 
 /// Why a turn failed, as a class and in words.
 fn turn_error(reason: &str) -> Value {
-    let message = match reason {
+    json!({"error_type": reason, "message": in_words(reason)})
+}
+
+/// What a person can do about it.
+fn in_words(reason: &str) -> &str {
+    match reason {
         "stuck" => "nothing was heard of the turn for too long; look at the worker that had it, then send again",
         "timeout" => "the turn took longer than it may",
         "tool_crash" => "a call of this turn has cost three tool-runners and is not run again; look at its tool",
         other => other,
-    };
-    json!({"error_type": reason, "message": message})
+    }
 }
 
 fn status(rows: &[&str]) -> &'static str {
@@ -126,9 +130,10 @@ pub(crate) fn dress(change: Change, planned: &Planned, cause: &str, reason: &str
         }
         "agent_lifecycle" if ends => change.set(agent::Column::Owner, None::<uuid::Uuid>),
         "agent_drive" if matches!(mv.event(), "start") => {
-            change.set(agent::Column::NudgeCount, 0i64).set(agent::Column::LastError, None::<String>)
+            let change = change.set(agent::Column::NudgeCount, 0i64).set(agent::Column::LetterCount, None::<i64>);
+            change.set(agent::Column::LastError, None::<String>)
         }
-        "agent_drive" if mv.to() == "errored" => change.set(agent::Column::LastError, reason.to_owned()),
+        "agent_drive" if mv.to() == "errored" => change.set(agent::Column::LastError, in_words(reason).to_owned()),
         _ => change,
     }
 }

@@ -3,7 +3,7 @@
 use super::budget;
 use super::command::Command;
 use super::session::known_state;
-use super::wait::{Live, agent_waits_for, waiting_for};
+use super::wait::{Around, Live, agent_waits_for, owners, waiting_for};
 use super::{account, find, wake};
 use crate::call::{Call, Reply};
 use crate::page::Page;
@@ -34,6 +34,10 @@ pub(crate) const TOOLS_MAX: usize = 500;
 pub(crate) const APPROVAL_MODES: &[&str] = &["full_access", "auto", "read_only"];
 pub(crate) const LOOPS: &[&str] = &["reactive", "autonomous"];
 pub(crate) const PROVIDER_CALLS: &str = "Provider calls of one turn, 1 to 1000; worker.provider_calls_max";
+pub(crate) const RELAUNCH: &str =
+    "How long after a failure of its provider it is started again by itself, three times at the most; never";
+/// Where a relaunch begins to be a loop, and where nobody waits for it any more.
+const RELAUNCH_MS: std::ops::RangeInclusive<i64> = 100..=604_800_000;
 const DELETED: &str = "deleted";
 /// How often it is looked again whether there is a place: each look that came too late is a place that another process
 /// has taken.
@@ -74,6 +78,7 @@ pub(crate) static AGENT: Shape = Shape {
         may("policy", Kind::Object, POLICY),
         must("budget", Kind::Object, "Its limits; of each what is used, reserved and remaining"),
         may("provider_calls_max", Kind::Integer, "Provider calls of one turn, where it has a limit of its own"),
+        may("relaunch_after_ms", Kind::Integer, RELAUNCH),
         may("account", Kind::Object, "The account that it claims when a call needs one: {name} or {pool}"),
         may("holds", Kind::Text(100), "Of one agent: the account that it has now"),
         must("created_at", Kind::Time, "When it was made"),
@@ -92,6 +97,7 @@ pub(crate) static NEW_AGENT: Shape = Shape {
         may("loop", Kind::Choice(LOOPS), "Whether it goes on by itself; reactive"),
         may("budget", Kind::Budget, "Its limits"),
         may("provider_calls_max", Kind::Integer, PROVIDER_CALLS),
+        may("relaunch_after_ms", Kind::Integer, RELAUNCH),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need; full_access"),
         may(
             "tool_approvals",
@@ -118,6 +124,7 @@ pub(crate) struct Spec {
     #[serde(default)]
     budget: Value,
     provider_calls_max: Option<i64>,
+    relaunch_after_ms: Option<i64>,
     approval_mode: Option<String>,
     #[serde(default)]
     tool_approvals: Value,
@@ -145,6 +152,7 @@ impl Spec {
         wrong.extend(bad_approvals(catalog, &self.tool_approvals, at));
         wrong.extend(bad_policy(&self.policy, at));
         wrong.extend(self.provider_calls_max.and_then(|n| too_many_calls(n, at)));
+        wrong.extend(self.relaunch_after_ms.and_then(|ms| bad_relaunch(ms, at)));
         if !wrong.is_empty() {
             return Err(Problem::invalid(wrong));
         }
@@ -161,6 +169,9 @@ impl Spec {
         }
         if let Some(n) = self.provider_calls_max {
             config[flow::CALLS_MAX] = json!(n);
+        }
+        if let Some(ms) = self.relaunch_after_ms {
+            config[flow::RELAUNCH_AFTER] = json!(ms);
         }
         let role = self.role.unwrap_or_else(|| "worker".into());
         let unbound = is_unheard(api.store(), &tools).await?;
@@ -211,6 +222,12 @@ pub(crate) fn bad_policy(policy: &Value, at: &str) -> Wrong {
 pub(crate) fn too_many_calls(n: i64, at: &str) -> Option<(String, String)> {
     let fits = (1..=i64::from(PROVIDER_CALLS_LIMIT)).contains(&n);
     (!fits).then(|| (format!("{at}/{}", flow::CALLS_MAX), format!("must be 1 to {PROVIDER_CALLS_LIMIT}")))
+}
+
+pub(crate) fn bad_relaunch(ms: i64, at: &str) -> Option<(String, String)> {
+    let (least, most) = (RELAUNCH_MS.start(), RELAUNCH_MS.end());
+    let why = || format!("must be {least} to {most} ms");
+    (!RELAUNCH_MS.contains(&ms)).then(|| (format!("{at}/{}", flow::RELAUNCH_AFTER), why()))
 }
 
 /// How many agents a session may have, if that is limited.
@@ -287,7 +304,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "owner": row.owner.map(WorkerId::from),
         "parent_id": row.parent_id.map(AgentId::from),
         "nudge_count": row.nudge_count,
-        "needs_attention": needs_attention(&row.drive, row.nudge_count),
+        "needs_attention": needs_attention(&row.drive, row.nudge_count, row.letter_count.unwrap_or(0)),
         "last_error": row.last_error,
         "usage": row.usage,
         "system_prompt": config("system_prompt", Value::Null),
@@ -298,6 +315,7 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "policy": config("policy", Value::Null),
         "budget": config("budget", json!({})),
         "provider_calls_max": config(flow::CALLS_MAX, Value::Null),
+        "relaunch_after_ms": config(flow::RELAUNCH_AFTER, Value::Null),
         "account": config("account", Value::Null),
         "created_at": row.created_at,
         "updated_at": row.updated_at,
@@ -368,7 +386,7 @@ pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
 
 /// Why it does nothing, if it could.
 async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> Result<Option<Value>, Problem> {
-    let (db, id) = (call.api.db(), AgentId::from(row.id));
+    let (db, id, now) = (call.api.db(), AgentId::from(row.id), chrono::Utc::now());
     let live = turn::Entity::find()
         .filter(turn::Column::SessionId.eq(row.session_id))
         .filter(turn::Column::AgentId.eq(row.id))
@@ -380,14 +398,16 @@ async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> R
     let live = match live {
         Some(turn) => {
             let calls = call.api.store().calls_of(turn.id.into()).await?;
-            let waiting = waiting_for(session, row, &turn, &calls, None, &budgets);
+            let alive = call.api.store().alive_among(&owners(std::iter::once(row), calls.iter())).await?;
+            let around = Around { session, agent: row, busy: None, budgets: &budgets, alive: &alive, now };
+            let waiting = waiting_for(&around, &turn, &calls);
             Some(Live { id: turn.id.into(), waiting })
         }
         None => None,
     };
     let letters = live.is_none() && !call.api.store().waiting(id).await?.is_empty();
     let pause = chrono::Duration::from_std(call.api.context.config.scheduler.nudge_pause()).unwrap_or_default();
-    Ok(agent_waits_for(session, row, live, letters, pause, &budgets))
+    Ok(agent_waits_for(session, row, live, letters, pause, &budgets, now))
 }
 
 /// Built here rather than from the cascades: it has none, and must see both of the agent's states
@@ -404,9 +424,11 @@ pub(crate) async fn start(call: Arc<Call>) -> Result<Reply, Problem> {
         let mut change = Change::entity(&agent::TABLE, id)
             .version(row.version)
             .set(agent::Column::NudgeCount, 0i64)
+            .set(agent::Column::LetterCount, None::<i64>)
             .set(agent::Column::LastError, None::<String>);
         let before = (row.drive != "idle").then(|| row.drive.clone());
-        let mut after = agent::Model { nudge_count: 0, last_error: None, updated_at: commit.at(), ..row };
+        let mut after =
+            agent::Model { nudge_count: 0, letter_count: None, last_error: None, updated_at: commit.at(), ..row };
         if let Some(moved) = moved {
             change = change.moving(moved);
             after.drive = moved.to().into();

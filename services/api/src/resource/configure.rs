@@ -1,8 +1,8 @@
 //! An agent's configuration, changed while it lives. It counts from the next turn on.
 
 use super::agent::{
-    APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, TOOLS_MAX, bad_approvals, bad_policy, show, too_many_calls, unknown_model,
-    unknown_tools,
+    APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, RELAUNCH, TOOLS_MAX, bad_approvals, bad_policy, bad_relaunch, show,
+    too_many_calls, unknown_model, unknown_tools,
 };
 use super::{account, budget};
 use crate::call::{Call, Reply};
@@ -38,14 +38,15 @@ pub(crate) static CONFIGURE: Shape = Shape {
             "The account it claims when a call next needs one: a name, or {\"pool\": …}; null: none any more",
         ),
         may("provider_calls_max", Kind::Integer, "Provider calls of one turn, 1 to 1000; null: as is usual"),
+        may("relaunch_after_ms", Kind::Integer, RELAUNCH),
         may("budget", Kind::Budget, "Limits that replace those of the same name; null takes one away"),
     ],
 };
 
 /// What null takes away; of anything else it says nothing.
-const REMOVABLE: [&str; 4] = ["system_prompt", "policy", "account", flow::CALLS_MAX];
+const REMOVABLE: [&str; 5] = ["system_prompt", "policy", "account", flow::CALLS_MAX, flow::RELAUNCH_AFTER];
 /// What is kept in the agent's `config` as it is given.
-const KEPT: [&str; 9] = [
+const KEPT: [&str; 10] = [
     "system_prompt",
     "tools",
     "loop",
@@ -55,6 +56,7 @@ const KEPT: [&str; 9] = [
     "policy",
     "account",
     flow::CALLS_MAX,
+    flow::RELAUNCH_AFTER,
 ];
 
 pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
@@ -77,6 +79,7 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
     wrong.extend(changes.get("tool_approvals").map(|said| bad_approvals(catalog, said, "")).unwrap_or_default());
     wrong.extend(changes.get("policy").map(|said| bad_policy(said, "")).unwrap_or_default());
     wrong.extend(changes.get(flow::CALLS_MAX).and_then(Value::as_i64).and_then(|n| too_many_calls(n, "")));
+    wrong.extend(changes.get(flow::RELAUNCH_AFTER).and_then(Value::as_i64).and_then(|ms| bad_relaunch(ms, "")));
     if !wrong.is_empty() {
         return Err(Problem::invalid(wrong));
     }

@@ -1,7 +1,7 @@
 //! What an agent is made of, apart from what has become of it: taken out of one, and loaded as others.
 
 use super::agent::{
-    AGENT, APPROVAL_MODES, LOOPS, POLICY, PROMPT_BYTES_MAX, PROVIDER_CALLS, Spec, TOOLS_MAX, admit, show,
+    AGENT, APPROVAL_MODES, LOOPS, POLICY, PROMPT_BYTES_MAX, PROVIDER_CALLS, RELAUNCH, Spec, TOOLS_MAX, admit, show,
 };
 use super::{find, wake};
 use crate::call::{Call, Reply};
@@ -28,6 +28,7 @@ pub(crate) static DEFINITION: Shape = Shape {
         may("loop", Kind::Choice(LOOPS), "Whether it goes on by itself; reactive"),
         may("budget", Kind::Budget, "Its limits"),
         may("provider_calls_max", Kind::Integer, PROVIDER_CALLS),
+        may("relaunch_after_ms", Kind::Integer, RELAUNCH),
         may("approval_mode", Kind::Choice(APPROVAL_MODES), "What tools with side effects need; full_access"),
         may(
             "tool_approvals",

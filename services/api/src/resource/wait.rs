@@ -6,35 +6,64 @@ use instar_core::id::{AgentId, CallId, TurnId};
 use instar_runtime::flow::{self, Waits};
 use instar_store::entity::{agent, budget, session, tool_call, turn};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 use uuid::Uuid;
 
-/// `None` when nothing does. `busy` is another turn of the agent that has begun and not ended; `budgets` are the
-/// limits that the agent draws on.
-pub(crate) fn waiting_for(
-    session: &session::Model,
-    agent: &agent::Model,
-    turn: &turn::Model,
-    calls: &[tool_call::Model],
-    busy: Option<Uuid>,
-    budgets: &[budget::Model],
-) -> Option<Value> {
+/// What a wait is read from, beside the turn and its calls.
+pub(crate) struct Around<'a> {
+    pub(crate) session: &'a session::Model,
+    pub(crate) agent: &'a agent::Model,
+    /// Another turn of the agent that has begun and not ended.
+    pub(crate) busy: Option<Uuid>,
+    /// The limits that the agent draws on.
+    pub(crate) budgets: &'a [budget::Model],
+    /// Which of the processes that have the agent or its calls are alive.
+    pub(crate) alive: &'a HashSet<Uuid>,
+    pub(crate) now: DateTime<Utc>,
+}
+
+/// The processes whose being alive decides what these turns and calls wait for.
+pub(crate) fn owners<'a>(
+    agents: impl Iterator<Item = &'a agent::Model>,
+    calls: impl Iterator<Item = &'a tool_call::Model>,
+) -> Vec<Uuid> {
+    let of_calls = calls.filter(|call| call.ended_at.is_none()).filter_map(|call| call.owner);
+    agents.filter_map(|agent| agent.owner).chain(of_calls).collect()
+}
+
+/// `None` when nothing does.
+pub(crate) fn waiting_for(around: &Around, turn: &turn::Model, calls: &[tool_call::Model]) -> Option<Value> {
+    let Around { session, agent, budgets, .. } = *around;
     match turn.status.as_str() {
         "queued" if session.status != "active" => Some(held_session(session, budgets)),
         "queued" if agent.drive != "running" => {
             Some(stopped(agent, budgets).unwrap_or_else(|| json!({"kind": "agent", "drive": agent.drive})))
         }
         "queued" if agent.lifecycle == "spawning" => Some(in_the_making(agent)),
-        "queued" => match busy {
+        "queued" => match around.busy {
             Some(other) => Some(json!({"kind": "turn", "turn_id": TurnId::from(other)})),
             None => Some(short(budgets).unwrap_or_else(|| json!({"kind": "worker"}))),
         },
-        "tool_executing" => Some(open_calls(session, turn, calls, budgets)),
-        "streaming" => {
-            let parked = turn.control.as_ref().filter(|control| control["action"] == "wait");
-            parked.map(|control| json!({"kind": "provider", "until": control["until"]}))
-        }
+        "tool_executing" => Some(open_calls(around, turn, calls)),
+        "streaming" => streaming(around, turn),
         _ => None,
     }
+}
+
+/// A turn that somebody has waits for nothing. One that was handed back, whose worker is gone, or whose wait for the
+/// provider is over is for whoever takes it up, if there is room in the budgets for another call.
+fn streaming(around: &Around, turn: &turn::Model) -> Option<Value> {
+    let parked = turn.control.as_ref().filter(|control| control["action"] == "wait");
+    let until = parked.and_then(|control| control["until"].as_str()?.parse::<DateTime<Utc>>().ok());
+    if let Some(until) = until.filter(|until| *until > around.now) {
+        return Some(json!({"kind": "provider", "until": until}));
+    }
+    if around.agent.owner.is_some_and(|owner| around.alive.contains(&owner)) {
+        return None;
+    }
+    // What its old worker had set aside is kept for the call that is made again.
+    let tight = short(around.budgets).filter(|_| turn.reserved.is_none());
+    Some(tight.unwrap_or_else(|| json!({"kind": "worker"})))
 }
 
 /// A child waits for a place among its siblings, any other for servers to say which tools it has.
@@ -65,12 +94,8 @@ fn stopped(agent: &agent::Model, budgets: &[budget::Model]) -> Option<Value> {
     short(&own).filter(|_| agent.drive == "stopped")
 }
 
-fn open_calls(
-    session: &session::Model,
-    turn: &turn::Model,
-    calls: &[tool_call::Model],
-    budgets: &[budget::Model],
-) -> Value {
+fn open_calls(around: &Around, turn: &turn::Model, calls: &[tool_call::Model]) -> Value {
+    let Around { session, budgets, alive, .. } = *around;
     let open: Vec<&tool_call::Model> =
         calls.iter().filter(|call| call.iteration == turn.iterations && call.ended_at.is_none()).collect();
     let ids = |calls: &[&tool_call::Model]| calls.iter().map(|call| CallId::from(call.id)).collect::<Vec<_>>();
@@ -93,7 +118,9 @@ fn open_calls(
         return json!({"kind": "agents", "call_ids": ids(&open), "agent_ids": agents, "until": until});
     }
     if !open.is_empty() {
-        return json!({"kind": "tool", "call_ids": ids(&open)});
+        // One that nobody has begun, or whose runner is gone, is for the next tool-runner to take.
+        let runs = open.iter().any(|call| call.owner.is_some_and(|owner| alive.contains(&owner)));
+        return json!({"kind": if runs { "tool" } else { "runner" }, "call_ids": ids(&open)});
     }
     // Every result is in: whoever owns the agent goes on, unless the session stands still.
     match session.status.as_str() {
@@ -116,6 +143,7 @@ pub(crate) fn agent_waits_for(
     letters: bool,
     pause: Duration,
     budgets: &[budget::Model],
+    now: DateTime<Utc>,
 ) -> Option<Value> {
     if ["terminated", "failed"].contains(&agent.lifecycle.as_str()) || agent.drive == "deleted" {
         return None;
@@ -133,7 +161,8 @@ pub(crate) fn agent_waits_for(
         (None, "running") if letters => Some(json!({"kind": "scheduler"})),
         (None, "running") if flow::is_autonomous(agent) => {
             let until: DateTime<Utc> = agent.updated_at + pause;
-            Some(json!({"kind": "timer", "until": until}))
+            // One that is due, or whose timer was lost, the scheduler finds.
+            Some(if until > now { json!({"kind": "timer", "until": until}) } else { json!({"kind": "scheduler"}) })
         }
         (None, _) => Some(json!({"kind": "message"})),
     }

@@ -14,3 +14,4 @@ mod session;
 mod stream;
 mod tool_call;
 mod turn;
+mod waiting;

@@ -18,7 +18,7 @@ async fn a_turn_says_what_it_waits_for(house: House) -> Result<()> {
     let shown = house.get(&path).await?.is(200);
     assert_eq!(
         (&shown["waiting_for"], &shown["open_calls"]),
-        (&json!({"kind": "tool", "call_ids": [calls[1]]}), &json!(1))
+        (&json!({"kind": "runner", "call_ids": [calls[1]]}), &json!(1))
     );
     house.post(&format!("/v1/agents/{agent}/stop"), json!({})).await?.is(200);
     let listed = house.get(&format!("/v1/turns?agent={agent}&status=tool_executing")).await?.is(200);
@@ -38,7 +38,7 @@ async fn a_queued_turn_is_interrupted_at_once_and_a_running_one_is_asked(house: 
     let turn = text(&house.say(&agent, "again").await?["turn_id"]);
     house.claim(&agent, &turn).await?;
     let after = house.post(&format!("/v1/turns/{turn}/interrupt"), json!({"reason": "enough"})).await?.is(200);
-    assert_eq!((&after["status"], &after["waiting_for"]), (&json!("streaming"), &json!(null)));
+    assert_eq!((&after["status"], &after["waiting_for"]), (&json!("streaming"), &json!({"kind": "worker"})));
     let control = house.turn_row(&turn).await?.control.unwrap_or_default();
     assert_eq!((&control["action"], &control["reason"]), (&json!("interrupt"), &json!("enough")));
     house.sound(&session).await

@@ -68,6 +68,11 @@ impl Caller<'_> {
         Actor::new(By::Agent, self.agent().to_string())
     }
 
+    /// What comes of a call without being an act of the agent.
+    fn system(&self) -> Actor {
+        Actor::new(By::System, self.runner.id.to_string())
+    }
+
     pub(crate) fn commit(&self) -> Commit {
         Commit::new(SessionId::from(self.call.session_id), self.actor()).traced(self.call.traceparent.clone())
     }

@@ -1,10 +1,10 @@
 //! `send_message`: what one agent says to another of its circle.
 
 use super::{Caller, Failed, Plan, error_of, success};
-use instar_core::id::AgentId;
+use instar_core::id::{AgentId, SessionId};
 use instar_runtime::flow::{self, Letter};
-use instar_store::Kin;
 use instar_store::entity::agent;
+use instar_store::{Commit, Kin};
 use serde_json::json;
 
 pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
@@ -28,13 +28,22 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     if !["created", "active", "paused"].contains(&session.status.as_str()) {
         return Ok(Plan::Answer(error_of(format!("the session is {}: it takes no more input", session.status))));
     }
-    let mut commit = caller.commit();
-    let told = flow::tell(&mut commit, Letter { from: &from, content }, &to.agent, to.busy)?;
-    let state = if told.turn.is_some() { "it reads it now" } else { "it reads it after what it does now" };
+    let most = caller.runner.config.agents.letter_turns_max;
+    // A letter that wakes nobody raises no event of an agent.
+    let wakes_nobody = to.agent.drive == "idle" && !to.busy && flow::is_enough(&to.agent, most);
+    let actor = if wakes_nobody { caller.system() } else { caller.actor() };
+    let session = SessionId::from(caller.call.session_id);
+    let mut commit = Commit::new(session, actor.clone()).traced(caller.call.traceparent.clone());
+    let told = flow::tell(&mut commit, Letter { from: &from, content }, &to.agent, to.busy, most)?;
+    let state = match told.turn {
+        Some(_) => "it reads it now",
+        None if told.waits => "it has had too many messages without a word of a person, and reads it when one speaks",
+        None => "it reads it after what it does now",
+    };
     let outcome = success(json!({
         "message_id": told.message, "to": AgentId::from(to.agent.id), "name": to.agent.name, "state": state,
     }));
-    let commit = commit.then(caller.result(&outcome)?);
+    let commit = commit.then(flow::result(caller.call, actor, &outcome)?);
     Ok(Plan::Commit(Box::new(commit), outcome))
 }
 

@@ -90,6 +90,7 @@ fn agent(lifecycle: &str, drive: &str) -> agent::Model {
         owner: None,
         parent_id: None,
         nudge_count: 0,
+        letter_count: None,
         last_error: None,
         config: json!({}),
         usage: json!({}),
