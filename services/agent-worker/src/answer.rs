@@ -155,9 +155,13 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
         let (event, kind) = ("stream_error", "runaway");
         return end(worker, held, Ending::Failed { event, kind, why, partial: spoken, fatal }).await;
     }
+    let only = kept(&asked).cloned();
     let landed = loop {
         let build = || {
-            let calls = flow::calls(&held.turn, worker.id, &spoken, asked.clone())?;
+            let calls = match only {
+                Some(_) => flow::calls_in_mind(&held.turn, worker.id, &spoken, asked.clone())?,
+                None => flow::calls(&held.turn, worker.id, &spoken, asked.clone())?,
+            };
             held.after_unwritten(worker.id, calls)
         };
         let answer = worker.hub.insist(&worker.lost, build).await;
@@ -195,14 +199,18 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
         // What the answer cost, the plan has cost.
         worker.hub.hint_plan(work.plan);
     }
-    if let [only] = asked.as_slice()
-        && matches!(only.verdict, flow::Verdict::Free | flow::Verdict::Approved)
-        && !Native::named(&only.name).is_some_and(Native::waits)
-    {
+    if let Some(only) = &only {
         keep(worker, held, only, &spoken);
     }
     wake(worker, held, &asked);
     Ok(())
+}
+
+/// The only call of an answer, if it is made at once and is soon over: its turn is kept in mind.
+fn kept(asked: &[Asked]) -> Option<&Asked> {
+    let [only] = asked else { return None };
+    let begins = matches!(only.verdict, flow::Verdict::Free | flow::Verdict::Approved);
+    (begins && !Native::named(&only.name).is_some_and(Native::waits)).then_some(only)
 }
 
 /// A limit has no room for the calls that the answer asks for: none of them is made.

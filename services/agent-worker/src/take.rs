@@ -135,6 +135,7 @@ async fn take(
         _ => return Ok(None),
     }
     let mut held = Held::new(flight, scene, said, calls, earlier);
+    worker.warm.recall(&mut held.turn);
     gather::earlier(worker, &mut held, status == "queued").await?;
     match status.as_str() {
         "queued" => claim(worker, held).await,

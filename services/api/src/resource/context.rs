@@ -116,6 +116,12 @@ impl Past {
         Ok(Past { turn, frozen, number, messages, calls, earlier, facts, window })
     }
 
+    /// Whether it is the last call so far of a turn that goes on.
+    fn is_latest(&self) -> bool {
+        let answered = u64::try_from(self.turn.iterations).unwrap_or(0);
+        self.turn.ended_at.is_none() && self.number >= answered + u64::from(self.turn.status == "streaming")
+    }
+
     /// What an agent of this configuration was sent, and whether that is what was noted.
     fn sent(&self, call: &Call, agent: &agent::Model) -> (Value, bool) {
         let mut tools = call.api.catalog.tools.offered(&names(agent)).0;
@@ -151,8 +157,12 @@ impl Past {
         let offered = context::tools_digest(&agent.model, tools.iter().map(|tool| tool.definition_hash()));
         let same_tools = self.frozen.tools(self.number) == offered.as_deref();
         let note = match (noted, same_words, same_tools) {
-            (None, ..) if self.turn.ended_at.is_none() => Some("the call is under way, or nothing is noted of it yet"),
-            (None, ..) => Some("the worker that made the call ended before it could note what it sent"),
+            (None, ..) if self.is_latest() => {
+                Some("what was sent is noted when the turn goes on or ends: ask again then")
+            }
+            (None, ..) => Some(
+                "another process went on with the turn, or ended it, before the worker that made the call had noted what it sent",
+            ),
             (Some(_), true, true) => None,
             (Some(_), true, false) => Some("instructions and messages are exact; a tool or the model is another now"),
             (Some(_), false, _) => {
