@@ -285,7 +285,7 @@ fn sent_along(held: &Held, asked: &Asked) -> Option<Call> {
     })
 }
 
-async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<()> {
+pub(crate) async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<()> {
     let turn = held.turn.clone();
     let answer = worker.hub.insist(&worker.lost, || flow::hand_back(&turn, worker.id, partial, 0)).await;
     match answer {
@@ -350,7 +350,9 @@ async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Sp
     let now = Utc::now();
     let at = error.retry_at_ms.and_then(DateTime::from_timestamp_millis);
     if error.retryable() {
-        let (retries, waits) = (held.retries, flow::waits(&held.turn));
+        // Where tokens or money are limited, a call that has used some is paid for before it is made again.
+        let retries = if purse::is_begun(held) { u32::MAX } else { held.retries };
+        let waits = flow::waits(&held.turn);
         let failure = Failure { broken, retries, waits, told: at.map(|at| at - now) };
         match failure.judge(instar_model::chance()) {
             Verdict::Now(wait) => {

@@ -2,6 +2,7 @@
 //! in the turn's row for whoever asks later.
 
 use crate::held::Held;
+use crate::purse;
 use crate::worker::Worker;
 use instar_core::context::{Budget, Composed, Said, Stage, digest, json_bytes, tokens_of};
 use instar_model::{Arguments, Assistant, Message, ProviderBlock, Request, ToolCall, ToolSpec, attribute};
@@ -51,7 +52,8 @@ pub(crate) fn prepare(worker: &Worker, held: &mut Held, tools: &[Arc<Tool>], all
         window: full.then_some(window as u64),
         offered: (!all).then(|| tools.iter().map(|tool| tool.name().to_owned()).collect()),
     };
-    let request = request(&composed, &held.agent.model, offered);
+    let mut request = request(&composed, &held.agent.model, offered);
+    request.max_tokens = purse::answer_max(worker, held);
     let crowded = composed.fit.dropped > 0;
     let Composed { statistics, fit, .. } = composed;
     let mut frozen = Frozen::of(&held.turn);

@@ -73,7 +73,7 @@ pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summar
     }
     let request = request(worker, held, &covered);
     let sent = request.system.iter().map(String::len).sum::<usize>() + covered_bytes(&request);
-    let most = Usage { input_tokens: tokens_of(sent), output_tokens: u64::from(TOKENS_MAX) };
+    let most = Usage { input_tokens: purse::tokens_at_most(sent), output_tokens: u64::from(TOKENS_MAX) };
     match set_aside(worker, held, most, last.into()).await? {
         Aside::Done => {}
         Aside::NoRoom => return Ok(Summarised::Useless("others have set aside what is left of a budget".into())),

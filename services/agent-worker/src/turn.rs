@@ -51,8 +51,14 @@ async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
             return end(worker, held, Ending::Failed { event, kind, why, partial, fatal }).await;
         }
         let said = stream::answer(worker, held).await;
-        if let Next::Over = answer::record(worker, held, said).await? {
-            return Ok(());
+        match answer::record(worker, held, said).await? {
+            Next::Over => return Ok(()),
+            // What was set aside was for one call: it is asked for anew, by whoever takes the turn up.
+            Next::Again if purse::is_begun(held) => {
+                let silence = held.silence();
+                return answer::hand_back(worker, held, &silence).await;
+            }
+            Next::Again => {}
         }
     }
 }
