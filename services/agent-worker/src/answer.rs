@@ -4,7 +4,7 @@ use crate::brake::brake;
 use crate::held::{Held, event_of};
 use crate::patience::{Failure, Verdict};
 use crate::stream::{Said, usage};
-use crate::summarise::{Summarised, is_tried, summarise};
+use crate::summarise::{Scope, Summarised, is_tried, summarise};
 use crate::turn::{Ending, end, look};
 use crate::worker::Worker;
 use crate::{judge, purse, unwritten};
@@ -117,7 +117,7 @@ async fn filled(worker: &Worker, held: &mut Held, response: Response) -> Result<
     if !unwritten::write(worker, held).await? {
         return Ok(Next::Over);
     }
-    match summarise(worker, held).await? {
+    match summarise(worker, held, Scope::All).await? {
         Summarised::Kept => Ok(Next::Again),
         Summarised::Over => Ok(Next::Over),
         Summarised::Drained => give_up(worker, held).await,
@@ -302,7 +302,7 @@ pub(crate) async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken
 
 /// With or without a summary, the call is then made with what fits.
 async fn crowded(worker: &Worker, held: &mut Held) -> Result<Next> {
-    match summarise(worker, held).await? {
+    match summarise(worker, held, held.sum_up).await? {
         Summarised::Kept => Ok(Next::Again),
         Summarised::Useless(why) => {
             tracing::info!(turn = %held.turn_id(), why, "there is no summary; the oldest messages are left out");
@@ -325,7 +325,7 @@ async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial
     let tried = if is_tried(held) {
         Summarised::Useless("it was summarised already".into())
     } else {
-        summarise(worker, held).await?
+        summarise(worker, held, Scope::All).await?
     };
     let why = match tried {
         Summarised::Kept => return Ok(Next::Again),

@@ -5,6 +5,7 @@
 
 use crate::control::Flight;
 use crate::segment::Segment;
+use crate::summarise::Scope;
 use crate::unwritten::Unwritten;
 use instar_core::budget::{Reservation, Spent};
 use instar_core::id::{AgentId, SessionId, TurnId};
@@ -37,6 +38,8 @@ pub(crate) struct Held {
     pub(crate) segment: Segment,
     /// Messages waited when the rows were read.
     pub(crate) waiting: bool,
+    /// What a summary is to stand for, if one is to be made before the next provider call.
+    pub(crate) sum_up: Scope,
     waiting_count: i64,
     /// Pieces of the answer sent out.
     pub(crate) deltas: u64,
@@ -74,6 +77,7 @@ impl Held {
             segment: Segment::default(),
             waiting,
             waiting_count,
+            sum_up: Scope::All,
             deltas: 0,
             sent: 0,
             unbooked: Spent::default(),
@@ -105,6 +109,7 @@ impl Held {
             segment: Segment::default(),
             waiting,
             waiting_count,
+            sum_up: Scope::All,
             deltas: 0,
             sent: 0,
             unbooked: Spent::default(),
@@ -145,6 +150,7 @@ impl Held {
             segment: Segment::default(),
             waiting: self.waiting,
             waiting_count: self.waiting_count,
+            sum_up: self.sum_up,
             deltas: 0,
             sent: 0,
             unbooked: Spent::default(),

@@ -20,6 +20,9 @@ use tracing::Instrument;
 /// How often an end is worked out anew because somebody wrote the same rows.
 const LOOKS_MAX: usize = 16;
 
+/// Messages beyond the window that are kept in mind until they are summed up.
+const UNSUMMED_MAX: usize = 50;
+
 pub(crate) async fn run(worker: &Worker, mut held: Held) {
     let span = held.span(worker);
     async {
@@ -105,7 +108,8 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
                     let said = flow::said_row(&held.turn, held.turn.iterations + 1, spoken);
                     held.transcript.extend(said);
                     held.agent.usage = flow::booked(&held.agent, &flow::used(&held.turn, spoken.usage));
-                    worker.warm.rest(held.take(), worker.config.history_messages_max as usize);
+                    let room = if worker.config.history_summaries { UNSUMMED_MAX } else { 0 };
+                    worker.warm.rest(held.take(), worker.config.history_messages_max as usize + room);
                 }
                 return Ok(());
             }
