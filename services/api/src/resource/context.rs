@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Changes of an agent's configuration that are looked through.
 const CHANGES_MAX: u64 = 200;
+/// Resolved results that are looked behind.
+const RESOLVED_MAX: usize = 16;
 /// Messages that are read of a turn that saw all there were.
 const UNLIMITED: u64 = 1_000;
 
@@ -46,13 +48,19 @@ pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
     let agent = store.agent(id).await?.ok_or_else(|| Problem::absent("agent", &id.to_string()))?;
     // A worker has looked before it offered them, and may know of some that this process does not.
     call.api.discovered.refresh_for(&names(&agent)).await;
-    let past = Past::read(&call, &agent, turn, number).await?;
+    let mut past = Past::read(&call, &agent, turn, number).await?;
     let (now, exact) = past.sent(&call, &agent);
     if !exact && past.frozen.words(number).is_some() {
-        // Its configuration may have been another then.
-        let before = versions(&call, &agent).await?;
-        if let Some((then, _)) = before.iter().map(|agent| past.sent(&call, agent)).find(|(_, exact)| *exact) {
-            return Ok(Reply::ok(then));
+        // Its configuration may have been another then, and results that were resolved since.
+        let mut agents = versions(&call, &agent).await?;
+        agents.insert(0, agent);
+        for _ in 0..RESOLVED_MAX {
+            if let Some((then, _)) = agents.iter().map(|agent| past.sent(&call, agent)).find(|(_, exact)| *exact) {
+                return Ok(Reply::ok(then));
+            }
+            if !past.unresolve() {
+                break;
+            }
         }
     }
     Ok(Reply::ok(now))
@@ -114,6 +122,20 @@ impl Past {
             None => Facts::read(store, agent, &turn, Utc::now()).await?,
         };
         Ok(Past { turn, frozen, number, messages, calls, earlier, facts, window })
+    }
+
+    /// Takes the newest resolution back: the call shows what was known of it before. False: there is none.
+    fn unresolve(&mut self) -> bool {
+        let at = |call: &tool_call::Model| {
+            let resolution = &call.result.as_ref()?["resolution"];
+            resolution["before"].is_object().then(|| resolution["at"].as_str().unwrap_or_default().to_owned())
+        };
+        let calls = self.calls.iter_mut().chain(&mut self.earlier);
+        let Some(call) = calls.filter(|call| at(call).is_some()).max_by_key(|call| at(call)) else { return false };
+        let before = call.result.as_ref().map(|result| result["resolution"]["before"].clone());
+        // Only an unknown outcome is resolved.
+        (call.result, call.result_status) = (before, Some("unknown".into()));
+        true
     }
 
     /// Whether it is the last call so far of a turn that goes on.
