@@ -7,15 +7,17 @@ use instar_client::{InFlight, Mode, NewAgent, NewSession};
 use instar_core::id::SessionId;
 use instar_store::Store;
 use instar_store::entity::{budget, turn};
+use instar_testkit::model::{Reply, Request};
 use instar_testkit::wait;
 use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// What each answer of the model uses.
-const TOKENS: i64 = 15;
-/// No call sets more aside: the longest answer of the model `priced`, and what it is sent.
-pub const ESTIMATE_MAX: i64 = 120;
+/// By it the scenarios' model knows which script it follows.
+const PROMPT: &str = "[holds_however_many_draw_on_it_at_once]";
+/// What is set aside for each call: the longest answer of a model that is not limited otherwise, and what it is sent,
+/// instructions and two bytes with what frames them.
+pub const ESTIMATE: i64 = 8_192 + (PROMPT.len() as i64 + 2 + 16 + 1) / 2;
 const AT_ONCE: usize = 64;
 const WITHIN: Duration = Duration::from_secs(300);
 
@@ -41,11 +43,24 @@ async fn turns(store: &Store, session: SessionId, status: &str) -> Result<u64> {
     Ok(found.filter(turn::Column::Status.eq(status)).count(store.db()).await?)
 }
 
-/// Runs so many turns, and fails if more is spent than the budget and one estimate, if the session does not
+/// A model that uses all that it may, if it is told what that is: every other byte that it is sent is a token, and
+/// its answer is as long as allowed.
+pub fn greedy(request: &Request) -> Reply {
+    let sent = |message: &serde_json::Value| {
+        let frame = if message["role"] == "system" { 0 } else { 16 };
+        message["content"].as_str().map_or(0, str::len) + frame
+    };
+    let input = request.messages().iter().map(sent).sum::<usize>().div_ceil(2);
+    let allowed = ["max_tokens", "max_completion_tokens"].iter().find_map(|field| request.body[*field].as_u64());
+    Reply::text("Done.").usage(input as u64, allowed.unwrap_or(100_000))
+}
+
+/// Runs so many turns of a [`greedy`] model, and fails if more is spent than the budget and one estimate, if the session does not
 /// suspend, or if a turn does not end once it was replenished.
 pub async fn run(fleet: &Fleet, store: &Store, count: usize) -> Result<Figures> {
     let client = &fleet.client;
-    let cap = i64::try_from(count)? / 2 * TOKENS;
+    // No multiple of what a call uses: the last one that is let in goes beyond it.
+    let cap = i64::try_from(count)? / 2 * ESTIMATE - ESTIMATE / 2;
     let new =
         NewSession { name: Some("spree".into()), budget: Some(json!({"max_tokens": cap})), ..NewSession::default() };
     let session = client.create_session(&new).await?.id;
@@ -53,7 +68,12 @@ pub async fn run(fleet: &Fleet, store: &Store, count: usize) -> Result<Figures> 
     let make = |n: usize| {
         let session = &session;
         async move {
-            let agent = NewAgent { name: format!("a{n}"), model: "priced".into(), ..NewAgent::default() };
+            let agent = NewAgent {
+                name: format!("a{n}"),
+                model: "default".into(),
+                system_prompt: Some(PROMPT.into()),
+                ..NewAgent::default()
+            };
             Ok::<_, anyhow::Error>(client.create_agent(session, &agent).await?.id)
         }
     };
@@ -73,7 +93,7 @@ pub async fn run(fleet: &Fleet, store: &Store, count: usize) -> Result<Figures> 
         let now = limit(store, id).await?;
         peak = peak.max(now.used + now.reserved);
         ensure!(now.used >= 0 && now.reserved >= 0, "{now:?}");
-        ensure!(now.used + now.reserved < cap + ESTIMATE_MAX, "{now:?}");
+        ensure!(now.used + now.reserved < cap + ESTIMATE, "{now:?}");
         if store.session(id).await?.context("session")?.status == "suspended" {
             break begun.elapsed();
         }
@@ -88,9 +108,9 @@ pub async fn run(fleet: &Fleet, store: &Store, count: usize) -> Result<Figures> 
     .await?;
     let now = limit(store, id).await?;
     ensure!(now.reserved == 0, "leaked: {now:?}");
-    ensure!(now.used >= cap && now.used < cap + ESTIMATE_MAX, "{now:?}");
+    ensure!(now.used >= cap && now.used < cap + ESTIMATE, "{now:?}");
     let completed = turns(store, id, "completed").await?;
-    ensure!(i64::try_from(completed)? * TOKENS == now.used, "{completed} turns, {now:?}");
+    ensure!(i64::try_from(completed)? * ESTIMATE == now.used, "{completed} turns, {now:?}");
     let again = Instant::now();
     client.replenish_session(&session, &json!({"max_tokens": 10 * cap})).await?;
     wait::until_ok(WITHIN, || async {
@@ -101,6 +121,6 @@ pub async fn run(fleet: &Fleet, store: &Store, count: usize) -> Result<Figures> 
     .await?;
     let until_done = again.elapsed();
     let last = limit(store, id).await?;
-    ensure!(last.reserved == 0 && last.used == i64::try_from(count)? * TOKENS, "{last:?}");
+    ensure!(last.reserved == 0 && last.used == i64::try_from(count)? * ESTIMATE, "{last:?}");
     Ok(Figures { cap, peak, used: now.used, until_suspended, until_done })
 }

@@ -137,6 +137,20 @@ impl Store {
         self.in_order(Statement::from_sql_and_values(self.backend(), MESSAGES_UP_TO.as_str(), values)).await
     }
 
+    /// The newest messages of an agent that are younger than `after` and that turns have taken up, in order: `limit` at
+    /// the most.
+    pub async fn said_after(
+        &self,
+        agent: AgentId,
+        after: MessageId,
+        limit: u64,
+    ) -> Result<Vec<message::Model>, StoreError> {
+        let sql = "SELECT * FROM messages WHERE agent_id = $1 AND id > $2 AND turn_id IS NOT NULL \
+                   ORDER BY id DESC LIMIT $3";
+        let values: [Value; 3] = [agent.uuid().into(), after.uuid().into(), (limit as i64).into()];
+        self.in_order(Statement::from_sql_and_values(self.backend(), sql, values)).await
+    }
+
     async fn in_order(&self, statement: Statement) -> Result<Vec<message::Model>, StoreError> {
         let rows = self.db.query_all_raw(statement).await?;
         let read = |row| message::Model::from_query_result(row, "");

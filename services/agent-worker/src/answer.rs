@@ -4,7 +4,7 @@ use crate::brake::brake;
 use crate::held::{Held, event_of};
 use crate::patience::{Failure, Rested, Verdict, rest};
 use crate::stream::{Said, told, usage};
-use crate::summarise::{Summarised, is_tried, summarise};
+use crate::summarise::{Scope, Summarised, is_tried, summarise};
 use crate::turn::{Ending, end, look};
 use crate::worker::Worker;
 use crate::{judge, purse, unwritten};
@@ -118,7 +118,7 @@ async fn filled(worker: &Worker, held: &mut Held, response: Response) -> Result<
     if !unwritten::write(worker, held).await? {
         return Ok(Next::Over);
     }
-    match summarise(worker, held).await? {
+    match summarise(worker, held, Scope::All).await? {
         Summarised::Kept => Ok(Next::Again),
         Summarised::Over => Ok(Next::Over),
         Summarised::Drained => give_up(worker, held).await,
@@ -155,9 +155,13 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
         let (event, kind, fatal) = ("stream_error", "runaway", Fatal::No);
         return end(worker, held, Ending::Failed { event, kind, why, partial: spoken, fatal }).await;
     }
+    let only = kept(&asked).cloned();
     let landed = loop {
         let build = || {
-            let calls = flow::calls(&held.turn, worker.id, &spoken, asked.clone())?;
+            let calls = match only {
+                Some(_) => flow::calls_in_mind(&held.turn, worker.id, &spoken, asked.clone())?,
+                None => flow::calls(&held.turn, worker.id, &spoken, asked.clone())?,
+            };
             held.after_unwritten(worker.id, calls)
         };
         let answer = worker.hub.insist(&worker.lost, build).await;
@@ -195,14 +199,18 @@ async fn calls(worker: &Worker, held: &mut Held, response: Response) -> Result<(
         // What the answer cost, the plan has cost.
         worker.hub.hint_plan(work.plan);
     }
-    if let [only] = asked.as_slice()
-        && matches!(only.verdict, flow::Verdict::Free | flow::Verdict::Approved)
-        && !Native::named(&only.name).is_some_and(Native::waits)
-    {
+    if let Some(only) = &only {
         keep(worker, held, only, &spoken);
     }
     wake(worker, held, &asked);
     Ok(())
+}
+
+/// The only call of an answer, if it is made at once and is soon over: its turn is kept in mind.
+fn kept(asked: &[Asked]) -> Option<&Asked> {
+    let [only] = asked else { return None };
+    let begins = matches!(only.verdict, flow::Verdict::Free | flow::Verdict::Approved);
+    (begins && !Native::named(&only.name).is_some_and(Native::waits)).then_some(only)
 }
 
 /// A limit has no room for the calls that the answer asks for: none of them is made.
@@ -277,7 +285,7 @@ fn sent_along(held: &Held, asked: &Asked) -> Option<Call> {
     })
 }
 
-async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<()> {
+pub(crate) async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result<()> {
     let turn = held.turn.clone();
     let answer = worker.hub.insist(&worker.lost, || flow::hand_back(&turn, worker.id, partial, 0)).await;
     match answer {
@@ -294,7 +302,7 @@ async fn hand_back(worker: &Worker, held: &mut Held, partial: &Spoken) -> Result
 
 /// With or without a summary, the call is then made with what fits.
 async fn crowded(worker: &Worker, held: &mut Held) -> Result<Next> {
-    match summarise(worker, held).await? {
+    match summarise(worker, held, held.sum_up).await? {
         Summarised::Kept => Ok(Next::Again),
         Summarised::Useless(why) => {
             tracing::info!(turn = %held.turn_id(), why, "there is no summary; the oldest messages are left out");
@@ -317,7 +325,7 @@ async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial
     let tried = if is_tried(held) {
         Summarised::Useless("it was summarised already".into())
     } else {
-        summarise(worker, held).await?
+        summarise(worker, held, Scope::All).await?
     };
     let why = match tried {
         Summarised::Kept => return Ok(Next::Again),
@@ -342,7 +350,9 @@ async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Sp
     let now = Utc::now();
     let at = error.retry_at_ms.and_then(DateTime::from_timestamp_millis);
     if error.retryable() {
-        let (retries, waits) = (held.retries, flow::waits(&held.turn));
+        // Where tokens or money are limited, a call that has used some is paid for before it is made again.
+        let retries = if purse::is_begun(held) { u32::MAX } else { held.retries };
+        let waits = flow::waits(&held.turn);
         let failure = Failure { broken, retries, waits, told: at.map(|at| at - now) };
         match failure.judge(instar_model::chance()) {
             Verdict::Now(wait) => {

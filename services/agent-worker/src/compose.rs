@@ -2,10 +2,13 @@
 //! in the turn's row for whoever asks later.
 
 use crate::held::Held;
+use crate::purse;
+use crate::summarise::Scope;
 use crate::worker::Worker;
 use instar_core::context::{Budget, Composed, Said, Stage, digest, json_bytes, tokens_of};
 use instar_model::{Arguments, Assistant, Message, ProviderBlock, Request, ToolCall, ToolSpec, attribute};
 use instar_runtime::context::{self, Facts, Frozen, Rows, Sent, Setting};
+use instar_runtime::plan::Work;
 use instar_tools::Tool;
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,8 +19,9 @@ pub(crate) struct Prepared {
     pub(crate) request: Request,
     pub(crate) statistics: instar_core::context::Statistics,
     pub(crate) fit: instar_core::context::Fit,
-    /// Something that was said before the turn had to be left out.
-    pub(crate) crowded: bool,
+    /// Something that was said before the turn had to be left out, or will soon be beyond the window of messages: what
+    /// a summary is to stand for.
+    pub(crate) crowded: Option<Scope>,
     /// All of it in tokens, by estimate.
     pub(crate) tokens: u64,
 }
@@ -51,14 +55,27 @@ pub(crate) fn prepare(worker: &Worker, held: &mut Held, tools: &[Arc<Tool>], all
         window: full.then_some(window as u64),
         offered: (!all).then(|| tools.iter().map(|tool| tool.name().to_owned()).collect()),
     };
-    let request = request(&composed, &held.agent.model, offered);
-    let crowded = composed.fit.dropped > 0;
+    let mut request = request(&composed, &held.agent.model, offered);
+    request.max_tokens = purse::answer_max(worker, held);
+    let crowded = match composed.fit.dropped > 0 {
+        true => Some(Scope::All),
+        false => falls_out(worker, held, window).then_some(Scope::Older),
+    };
     let Composed { statistics, fit, .. } = composed;
     let mut frozen = Frozen::of(&held.turn);
     frozen.note(sent);
     frozen.write(&mut held.turn);
     let tokens = fit.tokens + tokens_of(tools_bytes);
     Prepared { request, statistics, fit, crowded, tokens }
+}
+
+/// Whether more was said than a call may see, and not all of that has its summary. Who works on a plan sees only what
+/// belongs to its task.
+fn falls_out(worker: &Worker, held: &Held, window: usize) -> bool {
+    worker.config.history_summaries
+        && held.transcript.len() > window
+        && Work::of(&held.turn).is_none()
+        && context::uncovered(&held.turn, &held.transcript).len() > window
 }
 
 pub(crate) fn measure(span: &tracing::Span, prepared: &Prepared) {

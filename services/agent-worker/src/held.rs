@@ -5,6 +5,7 @@
 
 use crate::control::Flight;
 use crate::segment::Segment;
+use crate::summarise::Scope;
 use crate::unwritten::Unwritten;
 use instar_core::budget::{Reservation, Spent};
 use instar_core::id::{AgentId, SessionId, TurnId};
@@ -39,6 +40,8 @@ pub(crate) struct Held {
     pub(crate) waiting: bool,
     /// A broadcast that stood before the agent was there, until the claim of its first turn has stored it.
     pub(crate) briefing: Option<message::Model>,
+    /// What a summary is to stand for, if one is to be made before the next provider call.
+    pub(crate) sum_up: Scope,
     waiting_count: i64,
     /// Pieces of the answer sent out.
     pub(crate) deltas: u64,
@@ -77,6 +80,7 @@ impl Held {
             waiting,
             briefing: None,
             waiting_count,
+            sum_up: Scope::All,
             deltas: 0,
             sent: 0,
             unbooked: Spent::default(),
@@ -109,6 +113,7 @@ impl Held {
             waiting,
             briefing: None,
             waiting_count,
+            sum_up: Scope::All,
             deltas: 0,
             sent: 0,
             unbooked: Spent::default(),
@@ -150,6 +155,7 @@ impl Held {
             waiting: self.waiting,
             briefing: None,
             waiting_count: self.waiting_count,
+            sum_up: self.sum_up,
             deltas: 0,
             sent: 0,
             unbooked: Spent::default(),

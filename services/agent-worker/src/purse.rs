@@ -8,15 +8,17 @@ use crate::held::Held;
 use crate::judge;
 use crate::worker::Worker;
 use anyhow::Result;
+use chrono::Utc;
 use instar_core::budget::{Kind, Meter, Reservation, Room};
-use instar_core::context::{ANSWER, CONTEXT_WINDOW, json_bytes, tokens_of};
+use instar_core::context::{ANSWER, CONTEXT_WINDOW, json_bytes, slots_in};
 use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_core::machine::By;
 use instar_core::rune::Actor;
 use instar_core::rune::payload::Usage;
+use instar_runtime::context::{self, Facts};
 use instar_runtime::plan::Work;
 use instar_runtime::{Ready, flow};
-use instar_store::entity::{budget, tool_call, turn};
+use instar_store::entity::{budget, message, tool_call, turn};
 use instar_store::{Found, Landed};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -24,6 +26,8 @@ use uuid::Uuid;
 
 /// What frames a message or a call, in bytes.
 const FRAME_BYTES: usize = 16;
+/// What a slot stands for at the most, but for a broadcast, and what is said where nobody said anything.
+const SLOT_BYTES: usize = 256;
 /// Turns that wait for one limit and are told when there is room; a sweep finds the others.
 const WAITING_MAX: usize = 4_096;
 /// Turns that are told of one that is done.
@@ -139,7 +143,8 @@ pub(crate) async fn ask(worker: &Worker, held: &mut Held) -> Result<Asked> {
     let limits: Vec<_> = limits.filter(|(_, kind)| *kind != Kind::WallTime).collect();
     let about = worker.models.get(&held.agent.model).ok().map(|model| model.about());
     let price = about.and_then(|about| about.price);
-    Ok(Asked::Granted(Reservation::estimate(limits, estimate(worker, held), price)))
+    let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, Utc::now()).await?;
+    Ok(Asked::Granted(Reservation::estimate(limits, estimate(worker, held, &facts), price)))
 }
 
 /// The limits of a turn that goes on with what it has set aside.
@@ -154,20 +159,57 @@ async fn limits(worker: &Worker, payers: &[Uuid]) -> Result<Vec<budget::Model>> 
     Ok(rows)
 }
 
-/// The most that the next call may come to: all that could be sent, and the longest answer.
-fn estimate(worker: &Worker, held: &Held) -> Usage {
+/// What so many bytes come to at the most: code, numbers and scripts other than Latin have up to one token for two
+/// bytes.
+pub(crate) const fn tokens_at_most(bytes: usize) -> u64 {
+    bytes.div_ceil(2) as u64
+}
+
+/// Tokens that the model can read and write, and write.
+fn sizes(worker: &Worker, held: &Held) -> (u32, u32) {
     let about = worker.models.get(&held.agent.model).ok().map(|model| model.about());
     let window = about.and_then(|about| about.context_window).unwrap_or(CONTEXT_WINDOW);
-    let answer = about.and_then(|about| about.max_tokens).unwrap_or(ANSWER).min(window / 2);
-    let said: usize = held.transcript.iter().map(|message| message.content.len() + FRAME_BYTES).sum();
+    (window, about.and_then(|about| about.max_tokens).unwrap_or(ANSWER).min(window / 2))
+}
+
+fn is_metered(held: &Held) -> bool {
+    held.purse.iter().any(|row| matches!(kind(row), Some(Kind::Tokens | Kind::Cost)))
+}
+
+/// The longest answer that may be given where tokens or money are limited: what is set aside for it.
+pub(crate) fn answer_max(worker: &Worker, held: &Held) -> Option<u32> {
+    is_metered(held).then(|| sizes(worker, held).1)
+}
+
+/// Whether a call of the turn has used some of what is set aside for the next one.
+pub(crate) fn is_begun(held: &Held) -> bool {
+    let Usage { input_tokens, output_tokens } = held.unbooked.usage;
+    is_metered(held) && input_tokens + output_tokens > 0
+}
+
+/// The most that the next call may come to: all that could be sent, and the longest answer.
+fn estimate(worker: &Worker, held: &Held, facts: &Facts) -> Usage {
+    let (window, answer) = sizes(worker, held);
+    // A thought that the provider wants back is sent with the answer that it belongs to.
+    let blocks = |m: &message::Model| m.data.as_ref().and_then(|data| data.get("blocks")).map_or(0, json_bytes);
+    let said: usize = held.transcript.iter().map(|m| m.content.len() + blocks(m) + FRAME_BYTES).sum();
     let call = |call: &tool_call::Model| {
         json_bytes(&call.arguments) + call.result.as_ref().map_or(0, json_bytes) + call.name.len() + 2 * FRAME_BYTES
     };
     let calls: usize = held.calls.iter().chain(&held.earlier).map(call).sum();
-    let prompt = held.agent.config["system_prompt"].as_str().map_or(0, str::len);
-    let tools: usize =
-        judge::tools(&worker.tools, &held.agent, &Work::granted(&held.turn)).iter().map(|tool| offered(tool)).sum();
-    let input = tokens_of(said + calls + prompt + tools).min(u64::from(window - answer));
+    let template = context::template(&held.agent).unwrap_or_default();
+    let slot = |name: &str| match name {
+        "LATEST_BROADCAST" => facts.broadcast.as_ref().map_or(0, String::len) + SLOT_BYTES,
+        _ => SLOT_BYTES,
+    };
+    let prompt = template.len() + slots_in(template).map(slot).sum::<usize>();
+    let waits = held.transcript.iter().any(|m| m.turn_id.is_none());
+    let prompted = waits || context::is_prompted(&held.turn, &held.transcript);
+    let made_up = if prompted { 0 } else { SLOT_BYTES };
+    let made_up = made_up + facts.prompt.as_ref().map_or(0, String::len);
+    let tools = judge::tools(&worker.tools, &held.agent, &Work::granted(&held.turn));
+    let tools: usize = tools.iter().map(|tool| offered(tool) + FRAME_BYTES).sum();
+    let input = tokens_at_most(said + calls + prompt + made_up + tools).min(u64::from(window - answer));
     Usage { input_tokens: input, output_tokens: u64::from(answer) }
 }
 

@@ -119,7 +119,8 @@ pub(crate) async fn open(worker: &Worker, held: &mut Held) -> anyhow::Result<Opt
     let count = tools.len();
     let tools = mission::offered(worker, held, tools).await?;
     let prepared = compose::prepare(worker, held, &tools, tools.len() == count, &facts);
-    if prepared.crowded && !summarise::is_tried(held) {
+    if let Some(scope) = prepared.crowded.filter(|_| !summarise::is_tried(held)) {
+        held.sum_up = scope;
         return Ok(None);
     }
     let models = worker.models.clone();

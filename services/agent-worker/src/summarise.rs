@@ -1,6 +1,7 @@
 //! A conversation that has grown too long for its model: what was said before this turn becomes a summary, by
 //! an extra provider call. Once per turn at the most; a summary that is no shorter is not kept, and not asked for
-//! again before twice as much was said.
+//! again before twice as much was said. The same of one that has more messages than a call may see: then the older
+//! ones become a summary, and half as many as a call may see are left as they are, so that it is long until the next.
 //!
 //! Two commits: that it is tried, with what it may come to set aside; and what came of it, with what it cost. Should
 //! the worker die in between, whoever takes the turn up makes it again.
@@ -13,7 +14,7 @@ use crate::turn::{Ending, end};
 use crate::worker::Worker;
 use anyhow::Result;
 use instar_core::context::{Budget, tokens_of};
-use instar_core::id::MessageId;
+use instar_core::id::{MessageId, TurnId};
 use instar_core::rune::payload::Usage;
 use instar_model::{Message, Request, Response};
 use instar_runtime::context::{self, Frozen, SUMMARY, Tried};
@@ -27,6 +28,8 @@ const TOKENS_MAX: u32 = 2_048;
 const SHARE: u64 = 2;
 /// How much more must have been said before one is tried again that came out no shorter.
 const GROWTH: u64 = 2;
+/// Messages that are read for one, the newest: there are more only where summaries were switched off.
+const MESSAGES_MAX: u64 = 400;
 /// What is read of a single message.
 const MESSAGE_BYTES_MAX: usize = 8_000;
 
@@ -47,6 +50,15 @@ pub(crate) enum Summarised {
     Over,
 }
 
+/// What a summary is to stand for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Everything that was said before the turn: it must become shorter.
+    All,
+    /// What falls out of the window of messages: it must not be forgotten.
+    Older,
+}
+
 /// Whether one was tried already, be it for nothing.
 pub(crate) fn is_tried(held: &Held) -> bool {
     Frozen::of(&held.turn).summary.is_some_and(|tried| tried.attempt == held.turn.attempts)
@@ -59,10 +71,13 @@ fn note(held: &mut Held, tried: Option<Tried>) {
     frozen.write(&mut held.turn);
 }
 
-pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summarised> {
+pub(crate) async fn summarise(worker: &Worker, held: &mut Held, scope: Scope) -> Result<Summarised> {
     let tried = Tried { attempt: held.turn.attempts, in_vain: None };
     note(held, Some(tried));
-    let covered = covered(held);
+    let (covered, from) = match scope {
+        Scope::All => (covered(held), None),
+        Scope::Older => older(worker, held).await?,
+    };
     let Some(last) = covered.last().map(|m| m.id) else {
         return Ok(Summarised::Useless("nothing was said before this turn".into()));
     };
@@ -73,7 +88,7 @@ pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summar
     }
     let request = request(worker, held, &covered);
     let sent = request.system.iter().map(String::len).sum::<usize>() + covered_bytes(&request);
-    let most = Usage { input_tokens: tokens_of(sent), output_tokens: u64::from(TOKENS_MAX) };
+    let most = Usage { input_tokens: purse::tokens_at_most(sent), output_tokens: u64::from(TOKENS_MAX) };
     match set_aside(worker, held, most, last.into()).await? {
         Aside::Done => {}
         Aside::NoRoom => return Ok(Summarised::Useless("others have set aside what is left of a budget".into())),
@@ -87,16 +102,20 @@ pub(crate) async fn summarise(worker: &Worker, held: &mut Held) -> Result<Summar
     let (row, useless) = match asked {
         Ok(response) => {
             let text = response.text.trim();
-            if text.is_empty() || tokens_of(text.len()) > before / SHARE {
+            let long = scope == Scope::All && tokens_of(text.len()) > before / SHARE;
+            if text.is_empty() || long {
                 note(held, Some(Tried { in_vain: Some(before), ..tried }));
                 (None, "the summary is no shorter than what it stands for".to_owned())
             } else {
-                (Some(flow::summary_row(&held.turn, text, last.into())), String::new())
+                (Some(flow::summary_row(&held.turn, text, last.into(), from)), String::new())
             }
         }
         Err(failed) => {
             if drained || called_away {
                 note(held, None);
+            } else if scope == Scope::Older {
+                // The next turn would ask for the same.
+                note(held, Some(Tried { in_vain: Some(before), ..tried }));
             }
             (None, failed.to_string())
         }
@@ -223,10 +242,30 @@ fn covered_bytes(request: &Request) -> usize {
 /// What was said since the last summary, and that one; not this turn.
 fn covered(held: &Held) -> Vec<message::Model> {
     let known = context::summary(&held.turn, &held.transcript, held.turn.iterations);
-    let since = known.and_then(|summary| summary.turn_id);
+    let since = known.and_then(context::since);
     let said = held.transcript.iter().filter(|m| m.source != SUMMARY && m.turn_id.is_some());
     let said = said.filter(|m| m.turn_id != Some(held.turn.id) && m.turn_id >= since);
     known.into_iter().chain(said).cloned().collect()
+}
+
+/// Of what was said since the last summary what is not among the newest, and that one; and the first turn that is left as
+/// it is. Turns are not taken apart.
+async fn older(worker: &Worker, held: &Held) -> Result<(Vec<message::Model>, Option<TurnId>)> {
+    let known = context::summary(&held.turn, &held.transcript, held.turn.iterations).cloned();
+    let up_to = known.as_ref().and_then(|m| m.data.as_ref()?["up_to"].as_str()?.parse::<MessageId>().ok());
+    let up_to = up_to.unwrap_or(MessageId::from(uuid::Uuid::nil()));
+    // What is kept in mind may begin later than what no summary stands for.
+    let mut rows = worker.hub.store().said_after(held.agent_id(), up_to, MESSAGES_MAX).await?;
+    let kept = held.transcript.iter().filter(|m| !rows.iter().any(|row| row.id == m.id)).cloned();
+    let kept = kept.collect::<Vec<_>>();
+    rows.extend(kept);
+    let said = context::uncovered(&held.turn, &rows);
+    let left = worker.config.history_messages_max as usize / 2;
+    let first = said.first().and_then(|m| m.turn_id);
+    let at = said.len().saturating_sub(left.max(1));
+    let from = said[at.min(said.len())..].iter().map(|m| m.turn_id).find(|turn| *turn != first).flatten();
+    let covered = said.into_iter().filter(|m| from.is_none() || m.turn_id < from).cloned();
+    Ok((known.into_iter().chain(covered).collect(), from.map(TurnId::from)))
 }
 
 /// As much of it as the model can read, with room to spare: it may be able to read less than is thought. Nothing is left

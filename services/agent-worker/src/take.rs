@@ -137,6 +137,7 @@ async fn take(
         _ => return Ok(None),
     }
     let mut held = Held::new(flight, scene, said, calls, earlier);
+    worker.warm.recall(&mut held.turn);
     if standing && status == "queued" {
         gather::briefing(worker, &mut held).await?;
     }

@@ -20,6 +20,9 @@ use tracing::Instrument;
 /// How often an end is worked out anew because somebody wrote the same rows.
 const LOOKS_MAX: usize = 16;
 
+/// Messages beyond the window that are kept in mind until they are summed up.
+const UNSUMMED_MAX: usize = 50;
+
 pub(crate) async fn run(worker: &Worker, mut held: Held) {
     let span = held.span(worker);
     async {
@@ -51,8 +54,14 @@ async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
             return end(worker, held, Ending::Failed { event, kind, why, partial, fatal }).await;
         }
         let said = stream::answer(worker, held).await;
-        if let Next::Over = answer::record(worker, held, said).await? {
-            return Ok(());
+        match answer::record(worker, held, said).await? {
+            Next::Over => return Ok(()),
+            // What was set aside was for one call: it is asked for anew, by whoever takes the turn up.
+            Next::Again if purse::is_begun(held) => {
+                let silence = held.silence();
+                return answer::hand_back(worker, held, &silence).await;
+            }
+            Next::Again => {}
         }
     }
 }
@@ -99,7 +108,8 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
                     let said = flow::said_row(&held.turn, held.turn.iterations + 1, spoken);
                     held.transcript.extend(said);
                     held.agent.usage = flow::booked(&held.agent, &flow::used(&held.turn, spoken.usage));
-                    worker.warm.rest(held.take(), worker.config.history_messages_max as usize);
+                    let room = if worker.config.history_summaries { UNSUMMED_MAX } else { 0 };
+                    worker.warm.rest(held.take(), worker.config.history_messages_max as usize + room);
                 }
                 return Ok(());
             }

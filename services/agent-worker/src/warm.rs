@@ -9,7 +9,7 @@ use chrono::Utc;
 use instar_bus::message::{Finished, Queued, WorkTurn};
 use instar_core::context::json_bytes;
 use instar_core::id::{AgentId, CallId, MessageId, TurnId};
-use instar_runtime::context;
+use instar_runtime::context::{self, Frozen};
 use instar_store::entity::{agent, message, tool_call, turn};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -18,6 +18,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Idle agents, and turns that wait for a call. Waiting must cost nothing: what is beyond this is
 /// forgotten, the oldest first.
 const BYTES_MAX: usize = 8 << 20;
+/// What was sent in turns that wait for a call: a few bytes each, which outlast the turn on its shelf.
+const NOTES_BYTES_MAX: usize = 1 << 20;
+const NOTE_BYTES: usize = 200;
 /// What a row weighs besides its texts.
 const ROW_BYTES: usize = 600;
 
@@ -38,16 +41,25 @@ struct Parked {
     earlier: Vec<tool_call::Model>,
 }
 
-#[derive(Default)]
 pub(crate) struct Warm {
     agents: Mutex<Shelf<AgentId, Rested>>,
     turns: Mutex<Shelf<TurnId, Parked>>,
+    /// Digests that are in no row yet, with the epoch under which they were made.
+    notes: Mutex<Shelf<TurnId, (i64, Vec<String>)>>,
+}
+
+impl Default for Warm {
+    fn default() -> Warm {
+        let (agents, turns) = (Mutex::new(Shelf::of(BYTES_MAX)), Mutex::new(Shelf::of(BYTES_MAX)));
+        Warm { agents, turns, notes: Mutex::new(Shelf::of(NOTES_BYTES_MAX)) }
+    }
 }
 
 impl Warm {
     /// The turn is over and nothing waits: the next message finds the agent as it is now.
     pub(crate) fn rest(&self, held: Held, history: usize) {
-        let Held { mut agent, mut transcript, calls, earlier, .. } = held;
+        let Held { turn, mut agent, mut transcript, calls, earlier, .. } = held;
+        lock(&self.notes).take(&TurnId::from(turn.id));
         agent.version += 1;
         agent.lifecycle = "idle".into();
         let latest = context::latest_loop(calls, earlier);
@@ -60,11 +72,24 @@ impl Warm {
     pub(crate) fn park(&self, held: Held) {
         let Held { turn, agent, transcript, calls, earlier, .. } = held;
         let bytes = weigh(&agent, &transcript, &calls) + weigh_calls(&earlier);
+        let sent = Frozen::of(&turn).sent;
+        let weight = NOTE_BYTES + sent.iter().map(String::len).sum::<usize>();
+        lock(&self.notes).put(TurnId::from(turn.id), (turn.epoch, sent), weight);
         lock(&self.turns).put(TurnId::from(turn.id), Parked { turn, agent, transcript, calls, earlier }, bytes);
     }
 
     pub(crate) fn forget(&self, turn: TurnId) {
         lock(&self.turns).take(&turn);
+    }
+
+    /// Adds to a turn that was read from its row what only this worker knows of it: what it was sent.
+    pub(crate) fn recall(&self, turn: &mut turn::Model) {
+        let Some((epoch, sent)) = lock(&self.notes).take(&TurnId::from(turn.id)) else { return };
+        let mut frozen = Frozen::of(turn);
+        if epoch == turn.epoch && frozen.sent.len() < sent.len() {
+            frozen.sent = sent;
+            frozen.write(turn);
+        }
     }
 
     /// A queued turn without a look at the rows, if the agent is as it was left but for this message.
@@ -105,6 +130,7 @@ impl Warm {
     pub(crate) fn finished(&self, flight: &mut Option<Flight>, hint: &WorkTurn, news: &Finished) -> Option<Held> {
         let (turn, call): (TurnId, CallId) = (hint.turn_id.parse().ok()?, news.call_id.parse().ok()?);
         let Parked { mut turn, agent, transcript, mut calls, earlier } = lock(&self.turns).take(&turn)?;
+        // Its note is left until something takes its place: the commit that goes on may not land.
         let row = calls.last_mut().filter(|row| row.id == call.uuid())?;
         row.status = news.state.clone();
         row.result_status = Some(news.status.clone());
@@ -172,12 +198,13 @@ struct Shelf<K, V> {
     kept: HashMap<K, (V, usize, u64)>,
     order: VecDeque<(K, u64)>,
     bytes: usize,
+    bytes_max: usize,
     next: u64,
 }
 
-impl<K, V> Default for Shelf<K, V> {
-    fn default() -> Self {
-        Shelf { kept: HashMap::new(), order: VecDeque::new(), bytes: 0, next: 0 }
+impl<K, V> Shelf<K, V> {
+    fn of(bytes_max: usize) -> Self {
+        Shelf { kept: HashMap::new(), order: VecDeque::new(), bytes: 0, bytes_max, next: 0 }
     }
 }
 
@@ -188,11 +215,11 @@ impl<K: Copy + Eq + Hash, V> Shelf<K, V> {
         self.kept.insert(key, (value, bytes, self.next));
         self.order.push_back((key, self.next));
         self.bytes += bytes;
-        while self.bytes > BYTES_MAX || self.order.len() > 2 * self.kept.len() + 64 {
+        while self.bytes > self.bytes_max || self.order.len() > 2 * self.kept.len() + 64 {
             let Some((oldest, number)) = self.order.pop_front() else { return };
             let current = self.kept.get(&oldest).is_some_and(|(_, _, at)| *at == number);
             match current {
-                true if self.bytes > BYTES_MAX => drop(self.take(&oldest)),
+                true if self.bytes > self.bytes_max => drop(self.take(&oldest)),
                 // Only its place in the order is old.
                 true => self.order.push_back((oldest, number)),
                 false => {}
@@ -213,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_forgotten_when_there_is_too_much() {
-        let mut shelf: Shelf<u32, u32> = Shelf::default();
+        let mut shelf: Shelf<u32, u32> = Shelf::of(BYTES_MAX);
         let share = BYTES_MAX / 4;
         for n in 0..6 {
             shelf.put(n, n, share);

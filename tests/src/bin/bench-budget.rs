@@ -5,15 +5,15 @@
 
 use anyhow::Result;
 use instar_store::{Options, Store};
-use instar_testkit::model::{Reply, Script};
+use instar_testkit::model::Script;
 use instar_testkit::nats::Nats;
 use instar_testkit::postgres::Postgres;
 use instar_tests::fleet::{self, Fleet, Setup};
-use instar_tests::spree::{self, ESTIMATE_MAX};
+use instar_tests::spree::{self, ESTIMATE};
 use std::path::PathBuf;
 
 fn script() -> Script {
-    Script::function(|_| Reply::text("Done."))
+    Script::function(spree::greedy)
 }
 
 async fn measure(what: &str, fleet: &Fleet, url: &str, turns: usize) -> Result<()> {
@@ -21,7 +21,7 @@ async fn measure(what: &str, fleet: &Fleet, url: &str, turns: usize) -> Result<(
     let seen = spree::run(fleet, &store, turns).await?;
     let rate = |turns: usize, time: std::time::Duration| turns as f64 / time.as_secs_f64();
     println!(
-        "{what}: {turns} turns, a budget of {} tokens: at most {} used and set aside ({:+}, allowed {ESTIMATE_MAX}), {} \
+        "{what}: {turns} turns, a budget of {} tokens: at most {} used and set aside ({:+}, allowed {ESTIMATE}), {} \
          used when suspended; {:.0} turns/s until then, {:.0} turns/s after it was replenished",
         seen.cap,
         seen.peak,

@@ -431,7 +431,7 @@ async fn says_what_is_wrong_with_it(world: World) -> Result<()> {
 
 /// A thousand by `cargo xtask bench budget`.
 async fn holds_however_many_draw_on_it_at_once(world: World) -> Result<()> {
-    world.script(|_| Reply::text("Done."));
+    world.script(spree::greedy);
     let seen = spree::run(world.fleet(), &world.store().await?, 300).await?;
     println!("{seen:?}");
     Ok(())

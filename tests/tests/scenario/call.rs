@@ -264,10 +264,15 @@ async fn is_unknown_and_resolved_by_a_person(world: World) -> Result<()> {
     let calls = world.calls(&turn, |calls| calls.len() == 1).await?;
     ensure!(calls[0]["result_status"] == "unknown", "{calls:?}");
     let call = text(&calls[0], "id").context("the call")?;
+    let path = format!("/v1/turns/{turn}/context");
+    let before = world.get(&path).await?;
+    ensure!(before["exact"] == true && before.to_string().contains("unknown"), "{before:#}");
     world
         .act(&format!("/v1/tool-calls/{call}/resolve"), json!({"outcome": "success", "output": "it was done"}))
         .await?;
     world.runes_of(&session, "tool.resolved", 1).await?;
+    // What its model was told then stays what it was told then.
+    ensure!(world.get(&path).await? == before);
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use crate::world::{World, plain, text};
 use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
 use instar_testkit::model::{Refusal, Reply, Request};
+use instar_tests::puppet;
 use serde_json::{Value, json};
 
 pub(crate) static PLAIN: Group = Group {
@@ -17,7 +18,17 @@ pub(crate) static PLAIN: Group = Group {
         a_conversation_that_is_too_long_is_summarised_once,
         a_message_that_is_too_long_ends_its_turn_with_advice,
         nothing_is_shown_of_a_call_that_was_not_made,
+        what_was_sent_is_known_while_a_call_waits_and_after,
     ],
+};
+
+/// Processes die here.
+pub(crate) static MORTAL: Group = Group {
+    name: "mortal_context",
+    config: "[lease]\nttl_ms = 600\n",
+    environment: &[],
+    at_once: 1,
+    scenarios: scenarios![what_was_sent_is_known_of_a_turn_that_another_worker_takes_over],
 };
 
 /// Requests of this scenario's agents, oldest first.
@@ -228,5 +239,49 @@ async fn nothing_is_shown_of_a_call_that_was_not_made(world: World) -> Result<()
     let turn = world.begin(&agent, "later").await?;
     let got = world.request("GET", &format!("/v1/turns/{turn}/context"), None).await?;
     ensure!(got.status == 409 && got.text.contains("not called its model yet"), "{} {}", got.status, got.text);
+    Ok(())
+}
+
+/// A call that waits for a person, and one that waits for a time: nobody holds its turn meanwhile.
+async fn what_was_sent_is_known_while_a_call_waits_and_after(world: World) -> Result<()> {
+    world.script(puppet::reply);
+    let session = world.session().await?;
+    let asks = json!({"tools": ["echo", "wait_for"], "tool_approvals": {"echo": "always"}});
+    let agent = world.agent(&session, asks).await?;
+    let turn = world.begin(&agent, "call echo {\"text\": \"x\"} ;; well").await?;
+    let call = world.call_is(&turn, "awaiting_approval").await?;
+    let path = format!("/v1/turns/{turn}/context");
+    let waits = world.get(&path).await?;
+    is_what_was_received(&waits, requests(&world).last().context("a request")?)?;
+    world.act(&format!("/v1/tool-calls/{call}/approve"), json!({})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    ensure!(world.get(&format!("{path}?iteration=1")).await? == waits);
+    is_what_was_received(&world.get(&path).await?, requests(&world).last().context("a request")?)?;
+
+    let turn = world.begin(&agent, "call wait_for {\"timeout_ms\": 1000} ;; well").await?;
+    let path = format!("/v1/turns/{turn}/context");
+    world.calls(&turn, |calls| calls.len() == 1).await?;
+    let waits = world.get(&format!("{path}?iteration=1")).await?;
+    ensure!(waits["exact"] == true, "{waits:#}");
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    ensure!(world.get(&format!("{path}?iteration=1")).await? == waits);
+    is_what_was_received(&world.get(&path).await?, requests(&world).last().context("a request")?)
+}
+
+async fn what_was_sent_is_known_of_a_turn_that_another_worker_takes_over(world: World) -> Result<()> {
+    world.script(puppet::reply);
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["echo"], "tool_approvals": {"echo": "always"}})).await?;
+    let turn = world.begin(&agent, "call echo {\"text\": \"x\"} ;; well").await?;
+    let call = world.call_is(&turn, "awaiting_approval").await?;
+    world.kill("agent-worker").await?;
+    world.act(&format!("/v1/tool-calls/{call}/approve"), json!({})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    let requests = requests(&world);
+    ensure!(requests.len() == 2, "{} requests", requests.len());
+    for (number, request) in (1..).zip(&requests) {
+        let context = world.get(&format!("/v1/turns/{turn}/context?iteration={number}")).await?;
+        is_what_was_received(&context, request)?;
+    }
     Ok(())
 }

@@ -71,6 +71,7 @@ const GROUPS: &[&Group] = &[
     &session::STRICT,
     &session::PRESSED,
     &context::PLAIN,
+    &context::MORTAL,
     &plan::PLAIN,
     &plan::CROWDED,
     &waiting::PLAIN,

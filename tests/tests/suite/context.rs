@@ -16,7 +16,7 @@ use instar_tests::fleet::tool_turn;
 use instar_tests::stage::Stage;
 use instar_tests::troupe::{Troupe, WITHIN};
 use instar_tests::{cast, on_both};
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use serde_json::{Value, json};
 
 async fn agent(troupe: &Troupe, config: Value) -> Result<(SessionId, AgentId)> {
@@ -75,6 +75,7 @@ async fn the_latest_tool_loop_is_seen_whether_the_agent_is_known_or_read_anew(st
 async fn an_order_is_not_lost_however_much_was_said_since(stage: Stage) -> Result<()> {
     let mut config = Config::default();
     config.worker.history_messages_max = 2;
+    config.worker.history_summaries = false;
     config.scheduler.nudge_pause_ms = 10;
     let troupe = Troupe::start(&stage, Script::function(|_| Reply::text("One step done.")), config).await?;
     let (session, agent) = agent(&troupe, json!({"loop": "autonomous"})).await?;
@@ -174,6 +175,62 @@ async fn a_summary_is_made_of_the_last_one_and_of_all_that_was_said_since(stage:
         next = last + 1;
     }
     troupe.audit(session).await
+}
+
+/// Sixty messages after one that matters, with a window of twenty; what the last one was sent.
+async fn sixty_later(stage: &Stage, summaries: bool) -> Result<(Troupe, SessionId, Request)> {
+    let mut config = Config::default();
+    (config.worker.history_messages_max, config.worker.history_summaries) = (20, summaries);
+    let script =
+        Script::function(|request| match request.messages()[0]["content"].to_string().contains("keep the memory") {
+            true if request.user_text().contains("under the stone") => Reply::text("The key lies under the stone."),
+            true => Reply::text("Numbers were said."),
+            false => Reply::text("Noted."),
+        });
+    let troupe = Troupe::start(stage, script, config).await?;
+    let (session, agent) = agent(&troupe, json!({"system_prompt": "You note."})).await?;
+    ask(&troupe, agent, "the key lies under the stone").await?;
+    for n in 0..60 {
+        if n == 35 {
+            // From here on somebody who knows the rows only.
+            touch(&troupe, session, agent).await?;
+        }
+        ask(&troupe, agent, &format!("number {n}.")).await?;
+    }
+    let last = ask(&troupe, agent, "where is the key?").await?;
+    let turn = instar_store::entity::turn::Entity::find()
+        .filter(instar_store::entity::turn::Column::AgentId.eq(agent.uuid()))
+        .order_by_desc(instar_store::entity::turn::Column::Id)
+        .one(stage.store.db())
+        .await?;
+    if summaries {
+        is_exact(stage, turn.context("a turn")?.id.into(), 1).await?;
+    }
+    Ok((troupe, session, last))
+}
+
+async fn what_falls_out_of_the_window_is_summarised_now_and_then(stage: Stage) -> Result<()> {
+    let (troupe, session, last) = sixty_later(&stage, true).await?;
+    let said = last.body["messages"].to_string();
+    ensure!(said.contains("under the stone"), "{said}");
+    // At least half a window is there as it was said.
+    ensure!((55..60).all(|n| said.contains(&format!("number {n}."))) && !said.contains("number 40."), "{said}");
+    let asked = summed_up(&troupe);
+    // 124 messages, and one summary for every ten of them.
+    ensure!((8..=12).contains(&asked.len()), "{} summaries", asked.len());
+    // Each message has its part in exactly one.
+    for n in 0..45 {
+        let in_it = asked.iter().filter(|words| words.contains(&format!("number {n}."))).count();
+        ensure!(in_it == 1, "number {n} is in {in_it} summaries");
+    }
+    troupe.audit(session).await
+}
+
+async fn what_falls_out_of_the_window_is_forgotten_where_that_is_wanted(stage: Stage) -> Result<()> {
+    let (troupe, _, last) = sixty_later(&stage, false).await?;
+    ensure!(!last.body["messages"].to_string().contains("under the stone"), "{:?}", last.body);
+    ensure!(summed_up(&troupe).is_empty());
+    Ok(())
 }
 
 async fn who_is_stopped_does_not_wait_for_a_summary(stage: Stage) -> Result<()> {
@@ -367,6 +424,8 @@ on_both! {
     an_order_is_not_lost_however_much_was_said_since;
     what_no_longer_fits_is_summarised_once_and_then_known_by_its_summary;
     a_summary_is_made_of_the_last_one_and_of_all_that_was_said_since;
+    what_falls_out_of_the_window_is_summarised_now_and_then;
+    what_falls_out_of_the_window_is_forgotten_where_that_is_wanted;
     who_is_stopped_does_not_wait_for_a_summary;
     a_summary_that_is_no_shorter_is_not_kept;
     a_turn_notes_what_it_sent_in_a_few_bytes;

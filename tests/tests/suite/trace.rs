@@ -208,6 +208,20 @@ async fn every_provider_call_has_its_span_with_what_it_used() -> Result<()> {
         assert_eq!(chat.get("gen_ai.usage.output_tokens"), Some(output));
         ensure!(chat.get("gen_ai.response.finish_reasons").is_some(), "{chat:?}");
     }
+    // The size of what was sent, and of what became it: instructions, a prompt, and then a call with its result.
+    for (at, (chat, messages)) in chats.iter().zip([2, 4]).enumerate() {
+        let stages: Value = serde_json::from_str(chat.get("instar.context.stages").context("stages")?)?;
+        for stage in ["composed", "compacted", "sent"] {
+            let told = &stages[stage];
+            assert_eq!((&told["messages"], &told["tool_calls"]), (&json!(messages), &json!(at)), "{stage}: {stages}");
+            assert_eq!((&told["roles"]["system"], &told["roles"]["user"]), (&json!(1), &json!(1)), "{stages}");
+            assert_eq!((&told["roles"]["tool"], &told["sources"]["direct"]), (&json!(at), &json!(1)), "{stages}");
+        }
+        let number = |name: &str| chat.get(name).and_then(|n| n.parse::<u64>().ok());
+        assert_eq!(number("instar.context.messages"), stages["sent"]["messages"].as_u64(), "{chat:?}");
+        assert_eq!(number("instar.context.content_bytes"), stages["sent"]["content_bytes"].as_u64(), "{chat:?}");
+        assert_eq!(number("instar.context.left_out"), Some(0), "{chat:?}");
+    }
     Ok(())
 }
 

@@ -99,6 +99,9 @@ pub struct WorkerConfig {
     pub fold_ms: u64,
     /// Messages that a provider call may see at most. Default 40.
     pub history_messages_max: u32,
+    /// What is older than that is summarised, by an extra provider call for every half as many messages. Default true;
+    /// false: it is forgotten.
+    pub history_summaries: bool,
     /// How often the same call, with the same arguments, is made in a row. Then the model is told, and a turn that
     /// goes on all the same ends. Default 5; 0: any number.
     pub repeated_calls_max: u32,
@@ -343,6 +346,7 @@ impl Default for WorkerConfig {
             checkpoint_ms: 1_000,
             fold_ms: 20,
             history_messages_max: 40,
+            history_summaries: true,
             repeated_calls_max: 5,
             provider_calls_max: PROVIDER_CALLS_MAX,
         }

@@ -11,7 +11,7 @@ mod window;
 
 pub use frozen::{Frozen, Sent, Tried};
 pub use slot::{Facts, Needs};
-pub use window::{SUMMARY, epoch, forget, is_prompt, latest_loop, summary, window};
+pub use window::{SUMMARY, epoch, forget, is_prompt, latest_loop, since, summary, uncovered, window};
 
 use crate::flow::{NUDGE, message_of, standing};
 use crate::plan::Work;
@@ -69,7 +69,7 @@ pub fn has_tools(agent: &agent::Model) -> bool {
 pub fn compose<'a>(rows: Rows<'a>, setting: &'a Setting<'a>) -> Composed<'a> {
     let Rows { agent, turn, messages, calls, earlier, answers } = rows;
     let (history, own) = window::parts(rows, setting.window);
-    let covered = summary(turn, messages, answers).and_then(|summary| summary.turn_id);
+    let covered = summary(turn, messages, answers).and_then(since);
     // Calls of a turn that is not shown are not shown either.
     let shown = |call: &tool_call::Model| history.iter().any(|m| m.turn_id == call.turn_id);
     let apart = Work::of(turn).is_some() && !earlier.iter().all(shown);

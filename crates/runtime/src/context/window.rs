@@ -3,7 +3,7 @@
 
 use super::{Frozen, Rows};
 use crate::plan::Work;
-use instar_core::id::MessageId;
+use instar_core::id::{MessageId, TurnId};
 use instar_store::entity::{message, tool_call, turn};
 use serde::Deserialize;
 use serde_json::json;
@@ -25,6 +25,20 @@ pub fn summary<'a>(turn: &turn::Model, messages: &'a [message::Model], answers: 
         m.turn_id != Some(turn.id) || m.data.as_ref().and_then(|data| data["iteration"].as_i64()) <= Some(answers + 1)
     };
     messages.iter().filter(|m| m.source == SUMMARY && m.turn_id.is_some()).filter(there).max_by_key(|m| m.id)
+}
+
+/// The first turn that a summary does not stand for.
+pub fn since(summary: &message::Model) -> Option<Uuid> {
+    let from = summary.data.as_ref().and_then(|data| data["from"].as_str()?.parse::<TurnId>().ok());
+    from.map(|turn| turn.uuid()).or(summary.turn_id)
+}
+
+/// What was said before the turn and no summary stands for, in order.
+pub fn uncovered<'a>(turn: &turn::Model, messages: &'a [message::Model]) -> Vec<&'a message::Model> {
+    let since = summary(turn, messages, turn.iterations).and_then(since);
+    let mut said = window(turn.id, messages, usize::MAX);
+    said.retain(|m| m.turn_id >= since);
+    said
 }
 
 /// The message with which the last prompt begins. Fixed when the turn starts: what its row says, else what
@@ -73,7 +87,7 @@ pub(super) fn parts<'a>(rows: Rows<'a>, most: usize) -> (Vec<&'a message::Model>
     if thread.is_none()
         && let Some(summary) = summary(turn, messages, answers)
     {
-        history.retain(|m| m.turn_id >= summary.turn_id);
+        history.retain(|m| m.turn_id >= since(summary));
         front.push(summary);
     }
     // An order is not lost because much was said since.
@@ -97,7 +111,7 @@ pub fn latest_loop(calls: Vec<tool_call::Model>, earlier: Vec<tool_call::Model>)
 /// Leaves of a transcript what the next turn will see.
 pub fn forget(transcript: &mut Vec<message::Model>, latest: &[tool_call::Model], most: usize) {
     let summary = transcript.iter().filter(|m| m.source == SUMMARY).max_by_key(|m| m.id);
-    let (summary, covered) = (summary.map(|m| m.id), summary.and_then(|m| m.turn_id));
+    let (summary, covered) = (summary.map(|m| m.id), summary.and_then(since));
     transcript.retain(|m| if m.source == SUMMARY { Some(m.id) == summary } else { m.turn_id >= covered });
     let mut excess = transcript.len().saturating_sub(most + usize::from(summary.is_some()));
     transcript.retain(|m| {
@@ -107,7 +121,7 @@ pub fn forget(transcript: &mut Vec<message::Model>, latest: &[tool_call::Model],
         }
     });
     let of = latest.last().and_then(|call| call.turn_id);
-    for message in transcript {
+    for message in transcript.iter_mut().filter(|m| m.source != SUMMARY) {
         // What belongs to a provider's blocks is for the turn that is over; which answer asked for the
         // latest calls is still needed.
         let iteration = message.data.take().and_then(|data| data["iteration"].as_i64());

@@ -5,7 +5,7 @@ use super::{FlowError, settle_summary, step, with_summary};
 use crate::context::SUMMARY;
 use chrono::Utc;
 use instar_core::budget::{Reservation, Spent};
-use instar_core::id::{MessageId, WorkerId};
+use instar_core::id::{MessageId, TurnId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::{MemoryCandidate, MemoryCommitted, TurnUsage, Usage};
@@ -14,8 +14,13 @@ use instar_store::{Change, Commit};
 use serde_json::json;
 use uuid::Uuid;
 
-/// The message that it becomes. It stands for everything up to `last`, from the turn's next provider call on.
-pub fn summary_row(turn: &turn::Model, text: &str, last: MessageId) -> message::Model {
+/// The message that it becomes. It stands for everything up to `last`, from the turn's next provider call on; `from` is
+/// the first turn that it does not stand for, if that is an earlier one.
+pub fn summary_row(turn: &turn::Model, text: &str, last: MessageId, from: Option<TurnId>) -> message::Model {
+    let mut data = json!({"iteration": turn.iterations + 1, "up_to": last});
+    if let Some(from) = from {
+        data["from"] = json!(from);
+    }
     message::Model {
         id: Uuid::now_v7(),
         session_id: turn.session_id,
@@ -26,7 +31,7 @@ pub fn summary_row(turn: &turn::Model, text: &str, last: MessageId) -> message::
         source: SUMMARY.into(),
         mode: "queue".into(),
         content: text.into(),
-        data: Some(json!({"iteration": turn.iterations + 1, "up_to": last})),
+        data: Some(data),
         created_at: Utc::now(),
     }
 }

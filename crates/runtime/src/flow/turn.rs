@@ -253,21 +253,38 @@ fn with_segment(change: Change, turn: &turn::Model) -> Change {
 
 /// The answer asks for tools: the turn waits in the database, and nobody holds it.
 pub fn calls(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, asked: Vec<Asked>) -> Result<Commit, FlowError> {
+    let mut commit = received(turn, worker, spoken, asked)?;
+    let row = Change::entity(&turn::TABLE, TurnId::from(turn.id));
+    commit.change(row.set(turn::Column::Input, turn.input.clone()));
+    Ok(commit)
+}
+
+/// The same of a turn that its worker keeps in mind and is about to go on with: mere digests of what was sent are
+/// written with what comes next.
+pub fn calls_in_mind(
+    turn: &turn::Model,
+    worker: WorkerId,
+    spoken: &Spoken,
+    asked: Vec<Asked>,
+) -> Result<Commit, FlowError> {
+    match turn.input.as_object().is_some_and(|input| input.keys().any(|key| key != "sent")) {
+        true => calls(turn, worker, spoken, asked),
+        false => received(turn, worker, spoken, asked),
+    }
+}
+
+fn received(turn: &turn::Model, worker: WorkerId, spoken: &Spoken, asked: Vec<Asked>) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let mut commit = begin(turn, worker, turn.epoch);
     let received = step(&turn_machine::TABLE, &turn.status, "tool_calls_received", By::System)?;
     let open = asked.iter().filter(|a| a.is_open()).count() as i64;
-    let mut change = Change::entity(&turn::TABLE, turn_id)
+    let change = Change::entity(&turn::TABLE, turn_id)
         .moving(received)
         .epoch(turn.epoch)
         .version(turn.version)
         .set(turn::Column::Iterations, turn.iterations + 1)
         .set(turn::Column::OpenCalls, open)
         .set(turn::Column::Usage, used_with(turn, spoken.usage, asked.len()));
-    // What was sent: of a turn that its worker is about to go on with, mere digests can wait for the end.
-    if asked.len() > 1 || turn.input.as_object().is_some_and(|input| input.keys().any(|key| key != "sent")) {
-        change = change.set(turn::Column::Input, turn.input.clone());
-    }
     commit.change(with_segment(change, turn));
     settle(&mut commit, turn, spoken.spent(asked.len()));
     let told = TurnToolCallsReceived {

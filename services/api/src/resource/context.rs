@@ -17,6 +17,8 @@ use std::sync::Arc;
 
 /// Changes of an agent's configuration that are looked through.
 const CHANGES_MAX: u64 = 200;
+/// Resolved results that are looked behind.
+const RESOLVED_MAX: usize = 16;
 /// Messages that are read of a turn that saw all there were.
 const UNLIMITED: u64 = 1_000;
 
@@ -46,13 +48,19 @@ pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
     let agent = store.agent(id).await?.ok_or_else(|| Problem::absent("agent", &id.to_string()))?;
     // A worker has looked before it offered them, and may know of some that this process does not.
     call.api.discovered.refresh_for(&names(&agent)).await;
-    let past = Past::read(&call, &agent, turn, number).await?;
+    let mut past = Past::read(&call, &agent, turn, number).await?;
     let (now, exact) = past.sent(&call, &agent);
     if !exact && past.frozen.words(number).is_some() {
-        // Its configuration may have been another then.
-        let before = versions(&call, &agent).await?;
-        if let Some((then, _)) = before.iter().map(|agent| past.sent(&call, agent)).find(|(_, exact)| *exact) {
-            return Ok(Reply::ok(then));
+        // Its configuration may have been another then, and results that were resolved since.
+        let mut agents = versions(&call, &agent).await?;
+        agents.insert(0, agent);
+        for _ in 0..RESOLVED_MAX {
+            if let Some((then, _)) = agents.iter().map(|agent| past.sent(&call, agent)).find(|(_, exact)| *exact) {
+                return Ok(Reply::ok(then));
+            }
+            if !past.unresolve() {
+                break;
+            }
         }
     }
     Ok(Reply::ok(now))
@@ -116,6 +124,26 @@ impl Past {
         Ok(Past { turn, frozen, number, messages, calls, earlier, facts, window })
     }
 
+    /// Takes the newest resolution back: the call shows what was known of it before. False: there is none.
+    fn unresolve(&mut self) -> bool {
+        let at = |call: &tool_call::Model| {
+            let resolution = &call.result.as_ref()?["resolution"];
+            resolution["before"].is_object().then(|| resolution["at"].as_str().unwrap_or_default().to_owned())
+        };
+        let calls = self.calls.iter_mut().chain(&mut self.earlier);
+        let Some(call) = calls.filter(|call| at(call).is_some()).max_by_key(|call| at(call)) else { return false };
+        let before = call.result.as_ref().map(|result| result["resolution"]["before"].clone());
+        // Only an unknown outcome is resolved.
+        (call.result, call.result_status) = (before, Some("unknown".into()));
+        true
+    }
+
+    /// Whether it is the last call so far of a turn that goes on.
+    fn is_latest(&self) -> bool {
+        let answered = u64::try_from(self.turn.iterations).unwrap_or(0);
+        self.turn.ended_at.is_none() && self.number >= answered + u64::from(self.turn.status == "streaming")
+    }
+
     /// What an agent of this configuration was sent, and whether that is what was noted.
     fn sent(&self, call: &Call, agent: &agent::Model) -> (Value, bool) {
         let mut tools = call.api.catalog.tools.offered(&names(agent)).0;
@@ -151,8 +179,12 @@ impl Past {
         let offered = context::tools_digest(&agent.model, tools.iter().map(|tool| tool.definition_hash()));
         let same_tools = self.frozen.tools(self.number) == offered.as_deref();
         let note = match (noted, same_words, same_tools) {
-            (None, ..) if self.turn.ended_at.is_none() => Some("the call is under way, or nothing is noted of it yet"),
-            (None, ..) => Some("the worker that made the call ended before it could note what it sent"),
+            (None, ..) if self.is_latest() => {
+                Some("what was sent is noted when the turn goes on or ends: ask again then")
+            }
+            (None, ..) => Some(
+                "another process went on with the turn, or ended it, before the worker that made the call had noted what it sent",
+            ),
             (Some(_), true, true) => None,
             (Some(_), true, false) => Some("instructions and messages are exact; a tool or the model is another now"),
             (Some(_), false, _) => {

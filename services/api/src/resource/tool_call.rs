@@ -350,6 +350,10 @@ fn resolved(
     let mut resolution = link;
     (resolution["outcome"], resolution["by"], resolution["at"]) =
         (json!(outcome), json!(call.caller.key_id()), json!(at));
+    if outcome != "retry" {
+        // What its agent was told so far.
+        resolution["before"] = json!({"output": result["output"], "error": result["error"]});
+    }
     result["resolution"] = resolution;
     let status = match outcome {
         "success" => {

@@ -111,7 +111,9 @@ async fn main() -> Result<()> {
     let mock = Mock::start().await?;
     // One thread each: four services, the database, the broker and the load share few cores.
     let environment = vec![("TOKIO_WORKER_THREADS", "1".to_owned())];
-    let (config, model_url) = ("[worker]\nconcurrency = 512\n".to_owned(), Some(mock.url().to_owned()));
+    // A load on few agents: their summaries would be measured with it.
+    let config = "[worker]\nconcurrency = 512\nhistory_summaries = false\n".to_owned();
+    let model_url = Some(mock.url().to_owned());
     let own = Setup::new(binary.clone(), "", "", tool_turn());
     let setup = Setup { config, model_url: model_url.clone(), environment, ..own };
     let setup = Setup { database: database.clone(), nats: nats.url().into(), ..setup };
@@ -149,7 +151,8 @@ async fn main() -> Result<()> {
     drop(fleet);
 
     let own = Setup::new(binary, "", "", tool_turn());
-    let embedded = Fleet::embedded(Setup { model_url, ..own }).await?;
+    let embedded =
+        Fleet::embedded(Setup { config: "[worker]\nhistory_summaries = false\n".into(), model_url, ..own }).await?;
     let roots: Vec<u32> = embedded.nodes.iter().map(|node| node.pid()).collect();
     println!("\nembedded (SQLite, one process): best of {rounds} rounds of {} s each", time.as_secs());
     println!(
