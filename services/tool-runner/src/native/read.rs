@@ -38,7 +38,7 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
         Ok(content) => content,
         Err(damage @ AssetError::Damaged { .. }) => {
             let actor = Actor::system(&caller.runner.id.to_string());
-            hub.damaged(row, &damage.to_string(), actor).await;
+            hub.damaged(row, version.number, &damage.to_string(), actor).await;
             return refuse(damage.to_string());
         }
         Err(error) => return Err(error.into()),
