@@ -65,9 +65,12 @@ pub struct Broadcast {
 pub struct Delivered {
     #[serde(default)]
     pub broadcast_id: String,
-    /// Agents that take it.
+    /// Agents that have it.
     #[serde(default)]
     pub delivered: Vec<String>,
+    /// Agents that get it next, unless they cannot take it by then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
     #[serde(default)]
     pub skipped: Vec<Skipped>,
     #[serde(flatten)]

@@ -5,7 +5,7 @@ use crate::entity::budget;
 use crate::error::StoreError;
 use instar_core::id::SessionId;
 use sea_orm::sea_query::Expr;
-use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, QueryFilter, QueryOrder, Statement};
+use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, ExprTrait, QueryFilter, QueryOrder, Statement};
 use serde_json::Value as Json;
 use uuid::Uuid;
 
@@ -34,13 +34,18 @@ impl Store {
         Ok(Json::Object(fields.into_iter().map(read).collect::<Result<_, _>>()?))
     }
 
-    /// A clock has run out: it stands at what it counted. Nothing if it stood already.
-    pub async fn stop_clock(&self, id: Uuid, used: i64) -> Result<(), StoreError> {
+    /// A clock has run out: it stands at what it counted. False, and nothing is written, if its limit is another by
+    /// now or it stood already.
+    pub async fn stop_clock(&self, row: &budget::Model, used: i64) -> Result<bool, StoreError> {
         let stands = budget::Entity::update_many()
             .col_expr(budget::Column::Used, used.into())
-            .col_expr(budget::Column::Since, Expr::value(None::<chrono::DateTime<chrono::Utc>>));
-        stands.filter(budget::Column::Id.eq(id)).filter(budget::Column::Since.is_not_null()).exec(&self.db).await?;
-        Ok(())
+            .col_expr(budget::Column::Since, Expr::value(None::<chrono::DateTime<chrono::Utc>>))
+            // Whoever sets a limit goes by what was used.
+            .col_expr(budget::Column::Version, Expr::col(budget::Column::Version).add(1))
+            .filter(budget::Column::Id.eq(row.id))
+            .filter(budget::Column::Cap.eq(row.cap))
+            .filter(budget::Column::Since.is_not_null());
+        Ok(stands.exec(&self.db).await?.rows_affected > 0)
     }
 
     pub async fn budget(&self, id: Uuid) -> Result<Option<budget::Model>, StoreError> {

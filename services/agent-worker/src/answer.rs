@@ -393,8 +393,8 @@ async fn sit_out(worker: &Worker, held: &mut Held, wait: Duration, partial: Spok
                 Ok(Some(row)) if row.epoch == held.turn.epoch && row.status == held.turn.status => {
                     held.turn.control = row.control;
                 }
-                // Ended or taken over: whoever writes next finds out.
-                Ok(_) => return Ok(Next::Again),
+                // Ended or taken over: there is nothing to ask for any more.
+                Ok(_) => return Ok(Next::Over),
                 Err(error) => tracing::debug!(%error, "the row could not be looked at"),
             },
         }

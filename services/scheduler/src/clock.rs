@@ -30,7 +30,11 @@ pub(crate) async fn ring(desk: &Desk, timer: &timer::Model) -> Result<bool> {
         return Ok(true);
     }
     // It stands before anything follows: should this process die here, the timer comes up again.
-    store.stop_clock(row.id, spent).await?;
+    if row.since.is_some() && !store.stop_clock(&row, spent).await? {
+        // Raised or lifted since: what that means is seen at the next look.
+        store.put_off(timer.id, now, json!({})).await?;
+        return Ok(false);
+    }
     (row.used, row.since) = (spent, None);
     desk.hub.exhaust(&row, None, &desk.actor).await?;
     Ok(true)

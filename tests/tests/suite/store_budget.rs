@@ -5,7 +5,8 @@ use futures::StreamExt;
 use instar_core::id::SessionId;
 use instar_core::rune::Draft;
 use instar_core::rune::payload::SystemError;
-use instar_store::entity::{budget, turn};
+use instar_runtime::flow;
+use instar_store::entity::{budget, session, turn};
 use instar_store::{Answer, Change, Commit, Options, Store, StoreError};
 use instar_tests::cast::{self, fresh, land, system};
 use instar_tests::on_both;
@@ -171,7 +172,55 @@ async fn what_is_set_aside_and_settled_at_once_adds_up(stage: Stage) -> Result<(
     Ok(())
 }
 
+async fn a_clock_does_not_stop_at_a_limit_that_was_raised_meanwhile(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let session = cast::session(store).await?;
+    let id = limit(store, session, 1_000).await?;
+    let set = |row: &budget::Model, cap: i64| -> Result<Commit> {
+        let mut raised = commit(session)?;
+        let change = Change::new(&budget::TABLE, id).version(row.version);
+        raised.change(change.set(budget::Column::Cap, cap).set(budget::Column::Since, Some(raised.at())));
+        Ok(raised)
+    };
+    let row = store.budget(id).await?.context("a limit")?;
+    land(store, set(&row, 1_000)?).await?;
+    let seen = store.budget(id).await?.context("a limit")?;
+    land(store, set(&seen, 9_000)?).await?;
+    ensure!(!store.stop_clock(&seen, 1_000).await?, "it stopped a clock that has time left");
+    let raised = store.budget(id).await?.context("a limit")?;
+    ensure!(raised.since.is_some() && raised.used == 0, "{raised:?}");
+    // The other way round: who raises it must have seen that it stands.
+    ensure!(store.stop_clock(&raised, 9_000).await?);
+    let Answer::Found(_) = store.commit(set(&raised, 20_000)?).await? else {
+        anyhow::bail!("it was not seen to stand")
+    };
+    let stands = store.budget(id).await?.context("a limit")?;
+    ensure!(stands.since.is_none() && (stands.used, stands.cap) == (9_000, 9_000), "{stands:?}");
+    ensure!(!store.stop_clock(&stands, 9_000).await?, "it stood already");
+    Ok(())
+}
+
+async fn who_joins_while_its_session_gets_its_first_limit_looks_again(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let id = cast::session(store).await?;
+    let row = store.session(id).await?.context("a session")?;
+    let new = || flow::NewAgent { name: "late".into(), model: "default".into(), ..Default::default() };
+    let mut limited = commit(id)?;
+    let change = Change::entity(&session::TABLE, id).version(row.version);
+    limited.change(change.set(session::Column::Budget, json!({"max_tokens": 1_000})));
+    land(store, limited).await?;
+    let born = flow::join(&row, vec![new()], system(), None)?;
+    let Answer::Found(_) = store.commit(born.commit).await? else { anyhow::bail!("it joined without its limits") };
+    let row = store.session(id).await?.context("a session")?;
+    let born = flow::join(&row, vec![new()], system(), None)?;
+    ensure!(born.agents[0].config[flow::PAYERS] == json!([id]), "{:?}", born.agents[0].config);
+    land(store, born.commit).await?;
+    Ok(())
+}
+
 on_both! {
+    a_clock_does_not_stop_at_a_limit_that_was_raised_meanwhile;
+    who_joins_while_its_session_gets_its_first_limit_looks_again;
     a_draw_lands_while_anything_is_left_and_says_what_is_not_used;
     racing_writers_never_set_aside_more_than_the_limit_and_one_estimate;
     what_is_set_aside_and_settled_at_once_adds_up;

@@ -149,6 +149,10 @@ pub fn join(
     }
     let root = agents.first().filter(|_| session.status == "created" && session.root_agent_id.is_none());
     let mut change = Change::entity(&session::TABLE, session_id);
+    if !Limits::any(&session.budget) {
+        // Should it get its first limit meanwhile, its new agents must know of that.
+        change = change.version(session.version);
+    }
     if let Some(root) = root {
         change = change.set(session::Column::RootAgentId, root.id);
         row.root_agent_id = Some(root.id);

@@ -106,6 +106,10 @@ pub fn limit(
             Some(row) => {
                 row.cap = cap;
                 let mut change = Change::new(&budget::TABLE, row.id).set(budget::Column::Cap, cap);
+                if kind == Kind::WallTime {
+                    // Of a clock that runs out in this moment it is not known how much it has counted.
+                    change = change.version(row.version);
+                }
                 if kind == Kind::WallTime && row.used < cap {
                     if row.since.is_none() {
                         row.since = Some(commit.at());

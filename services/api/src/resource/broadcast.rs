@@ -41,7 +41,8 @@ pub(crate) static DELIVERED: Shape = Shape {
     name: "Delivered",
     fields: &[
         must("broadcast_id", Kind::Id("brd"), "The broadcast"),
-        must("delivered", Kind::Texts(usize::MAX), "Agents that take it"),
+        must("delivered", Kind::Texts(usize::MAX), "Agents that have it"),
+        may("pending", Kind::Texts(usize::MAX), "Agents that get it next, unless they cannot take it by then"),
         must("skipped", Kind::List(&SKIPPED), "Agents that do not"),
     ],
 };
@@ -103,12 +104,17 @@ pub(crate) async fn send(call: Arc<Call>) -> Result<Reply, Problem> {
             version: 0,
         };
         let skipped = |found: &&Addressee| json!({"agent": AgentId::from(found.agent.id), "reason": flow::skips(found).unwrap_or_default()});
-        let answer = json!({
+        let (first, rest) = takers.split_at(takers.len().min(size));
+        let ids = |some: &[&Addressee]| some.iter().map(|found| AgentId::from(found.agent.id)).collect::<Vec<_>>();
+        // Only what lands with this answer is delivered.
+        let mut answer = json!({
             "broadcast_id": BroadcastId::from(row.id),
-            "delivered": takers.iter().map(|found| AgentId::from(found.agent.id)).collect::<Vec<_>>(),
+            "delivered": ids(first),
             "skipped": others.iter().map(skipped).collect::<Vec<_>>(),
         });
-        let (first, rest) = takers.split_at(takers.len().min(size));
+        if !rest.is_empty() {
+            answer["pending"] = json!(ids(rest));
+        }
         let mut commit = flow::broadcast(&row, first, !rest.is_empty(), call.actor(), call.traceparent.clone())?;
         call.keep(&mut commit, id, StatusCode::ACCEPTED, &answer);
         let Answer::Moved(landed) = hub.commit(commit).await? else {

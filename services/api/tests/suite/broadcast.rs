@@ -7,6 +7,7 @@ use instar_core::id::SessionId;
 use instar_store::entity::{message, timer};
 use sea_orm::{ColumnTrait, EntityTrait, PaginatorTrait, QueryFilter};
 use serde_json::{Value, json};
+use std::collections::HashSet;
 
 async fn agents(house: &House, session: &str, count: usize) -> Result<Vec<String>> {
     let mut ids = Vec::new();
@@ -120,8 +121,11 @@ async fn a_thousand_agents_hear_it_once_though_it_is_sent_again(house: House) ->
     futures::future::try_join_all(births).await?;
     let (path, body) = (format!("/v1/sessions/{session}/broadcasts"), json!({"content": "to the gate"}));
     let sent = house.keyed(&path, "once", &body).await?.is(202);
-    assert_eq!(listed(&sent["delivered"]).len(), made + 1);
-    ensure!(listed(&sent["delivered"]).contains(&root));
+    // As many as one commit holds have it when that is said; the others are on their way.
+    let (delivered, pending) = (listed(&sent["delivered"]), listed(&sent["pending"]));
+    ensure!(delivered.contains(&root) && !pending.is_empty(), "{sent}");
+    assert_eq!(delivered.iter().chain(&pending).collect::<HashSet<_>>().len(), made + 1);
+    ensure!(delivered.len() <= instar_runtime::flow::recipients_max("to the gate"), "{} delivered", delivered.len());
     assert_eq!(heard(&house, &session).await?, made as u64 + 1);
     let again = house.keyed(&path, "once", &body).await?;
     assert_eq!(again.headers["idempotent-replayed"], "true");
