@@ -166,7 +166,7 @@ impl<'w> Walk<'w> {
             "HOP_PLAN_STARTED" => {
                 let act =
                     mission::hop_plan(rows, &hop, "propose_hop_plan", plan(rows, &mut self.chance), actor(By::Agent));
-                return self.issue(act?).await;
+                return self.worked_out(act, By::Agent).await;
             }
             "HOP_PLAN_PROPOSED" => "approve_hop_plan",
             "HOP_PLAN_READY" | "HOP_IMPL_STARTED" => return self.implement(rows, &hop).await,
@@ -192,7 +192,8 @@ impl<'w> Walk<'w> {
     async fn plan(&mut self, rows: &Missions, mission: &mission_row::Model) -> Result<()> {
         let by = [By::User, By::Agent, By::System][self.chance.below(3)];
         let form = (by != By::System).then(|| plan(rows, &mut self.chance));
-        self.issue(mission::hop(rows, mission, form, actor(by))?.0).await
+        let made = mission::hop(rows, mission, form, actor(by)).map(|(act, _)| act);
+        self.worked_out(made, by).await
     }
 
     async fn implement(&mut self, rows: &Missions, hop: &instar_store::entity::hop::Model) -> Result<()> {
@@ -339,7 +340,10 @@ impl<'w> Walk<'w> {
             }
             "edit_hop_plan" => {
                 let hop = hops.iter().find(|hop| hop.id == id).context("a hop")?.clone();
-                mission::hop_plan(rows, &hop, "edit_hop_plan", plan(rows, &mut self.chance), actor(by))?
+                match mission::hop_plan(rows, &hop, "edit_hop_plan", plan(rows, &mut self.chance), actor(by)) {
+                    Ok(act) => act,
+                    Err(no) => return self.tally.unfit(by, no),
+                }
             }
             "edit_hop_impl" => {
                 let hop = hops.iter().find(|hop| hop.id == id).context("a hop")?;
