@@ -340,7 +340,10 @@ impl<'w> Walk<'w> {
             }
             "edit_hop_plan" => {
                 let hop = hops.iter().find(|hop| hop.id == id).context("a hop")?.clone();
-                mission::hop_plan(rows, &hop, "edit_hop_plan", plan(rows, &mut self.chance), actor(by))?
+                match mission::hop_plan(rows, &hop, "edit_hop_plan", plan(rows, &mut self.chance), actor(by)) {
+                    Ok(act) => act,
+                    Err(no) => return self.tally.unfit(by, no),
+                }
             }
             "edit_hop_impl" => {
                 let hop = hops.iter().find(|hop| hop.id == id).context("a hop")?;
