@@ -42,6 +42,13 @@ pub struct Attempt {
     pub attempts: Tries,
 }
 
+impl Attempt {
+    /// It may have taken effect without having said so, and must not take it twice.
+    pub fn is_doubtful(self) -> bool {
+        !self.effect.repeatable() && matches!(self.status, ResultStatus::Timeout | ResultStatus::Unknown)
+    }
+}
+
 pub fn step_attempt(attempt: Attempt) -> Event {
     let again = attempt.effect.repeatable() && attempt.attempts.left();
     let retry = match attempt.status {

@@ -1,7 +1,7 @@
 //! Missions with their hops, steps and assets, as part of the picture that cascades are worked out on.
 
 use super::entities;
-use super::{MISSED_MAX, missed};
+use super::{DOUBTFUL, MISSED_MAX, missed};
 use instar_core::cascade::Reach;
 use instar_core::decide::{self, FailureClass, Gates, HopPhase, OnHopFailure, Standing, Tries};
 use instar_core::id::{AssetId, Entity, Kind};
@@ -233,6 +233,13 @@ impl Missions {
         }
     }
 
+    /// Whether a step may have taken effect when it failed: to make it again is for a person to say.
+    fn is_in_doubt(&self, hop: &hop::Model) -> bool {
+        let failed = |step: &&tool_step::Model| step.hop_id == hop.id && step.status == "FAILED";
+        let doubtful = |step: &tool_step::Model| step.error.as_ref().is_some_and(|error| error[DOUBTFUL] == true);
+        self.steps_of(hop.id).any(|step| failed(&step) && doubtful(step))
+    }
+
     /// What is known of a mission, for who has to act next.
     pub fn standing(&self, mission: &mission::Model) -> Option<Standing> {
         let hop = self.current_hop(mission);
@@ -244,7 +251,7 @@ impl Missions {
             has_agent: mission.agent_id.is_some(),
             question: mission.question.is_some(),
             feedback: mission.feedback.is_some(),
-            retryable: executed && hop.is_some_and(|hop| attempts(mission, hop).left()),
+            retryable: executed && hop.is_some_and(|hop| attempts(mission, hop).left() && !self.is_in_doubt(hop)),
             astray: missed(mission) >= MISSED_MAX,
             by_plan: hop.is_some_and(is_by_plan),
         })

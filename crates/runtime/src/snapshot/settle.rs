@@ -22,6 +22,8 @@ pub(crate) const PLAN_BLOCKED: &str = "plan_blocked";
 pub(crate) const OUTPUTS_MISSING: &str = "outputs_missing";
 /// So many of them in a row, and the agent is asked for no further one: each is paid for.
 pub(crate) const MISSED_MAX: i64 = 3;
+/// In a step's error: its tool may have taken effect, so that only a person can say to make it again.
+pub(crate) const DOUBTFUL: &str = "doubtful";
 /// In a hop's error: why its agent has taken it up again after that.
 pub(crate) const TAKEN_UP: &str = "taken_up";
 
@@ -41,8 +43,12 @@ impl Snapshot {
                     // A call that could not be made says why itself.
                     let told = latest.and_then(|call| call.result.as_ref()).and_then(|result| result["error"].as_str());
                     let reason = told.unwrap_or(reason).to_owned();
+                    let doubtful = mv.row() == "ST8" && self.said.attempt.is_some_and(decide::Attempt::is_doubtful);
                     if let Some(row) = self.missions.step_mut(entity.id) {
                         settle_step(row, mv, call, effect, &reason, at);
+                        if doubtful && let Some(error) = &mut row.error {
+                            error[DOUBTFUL] = json!(true);
+                        }
                         let mission = row.mission_id;
                         self.missions.found_input(mission, mv);
                     }
