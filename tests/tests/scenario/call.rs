@@ -273,6 +273,11 @@ async fn is_unknown_and_resolved_by_a_person(world: World) -> Result<()> {
     world.runes_of(&session, "tool.resolved", 1).await?;
     // What its model was told then stays what it was told then.
     ensure!(world.get(&path).await? == before);
+    // From now on it is told what it was, also by a worker that knew the agent by heart.
+    world.script(|_| Reply::text("I see."));
+    let next = text(&world.turn(&agent, "well?").await?, "id").context("the next turn")?;
+    let told = world.get(&format!("/v1/turns/{next}/context")).await?;
+    ensure!(told["exact"] == true && told.to_string().contains("it was done"), "{told:#}");
     Ok(())
 }
 

@@ -16,7 +16,7 @@ use instar_core::rune::Draft;
 use instar_core::rune::payload::{ToolApproved, ToolResolved};
 use instar_runtime::hold::Holds;
 use instar_runtime::{ActError, flow, step};
-use instar_store::entity::{session, tool_call};
+use instar_store::entity::{agent, session, tool_call};
 use instar_store::{Change, Commit};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde_json::{Value, json};
@@ -267,11 +267,17 @@ pub(crate) async fn resolve(call: Arc<Call>) -> Result<Reply, Problem> {
             Some(output) => step_done(call, &row, output).await?,
             None => None,
         };
-        Ok((row, step))
+        let agent = call.api.hub().store().agent(AgentId::from(row.agent_id)).await?;
+        Ok((row, step, agent))
     };
-    let (landed, answer) = settle(&call, look, |(row, step)| {
+    let (landed, answer) = settle(&call, look, |(row, step, agent)| {
         let session = SessionId::from(row.session_id);
-        let (commit, after) = resolved(&call, row, &outcome, &output, json!({}))?;
+        let (mut commit, after) = resolved(&call, row, &outcome, &output, json!({}))?;
+        if let Some(agent) = agent {
+            // Written as it is: a worker that knows the agent by heart does not know what its call came to.
+            let id = AgentId::from(agent.id);
+            commit.change(Change::entity(&agent::TABLE, id).set(agent::Column::ParentId, agent.parent_id));
+        }
         let mut commit = step.into_iter().fold(commit, Commit::then);
         let answer = show(&after);
         call.keep(&mut commit, session, StatusCode::OK, &answer);

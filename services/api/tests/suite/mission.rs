@@ -280,7 +280,8 @@ async fn hopeful(house: &House) -> Result<(String, String, String)> {
 
 async fn every_older_word_is_understood_of_missions_and_of_hops(house: House) -> Result<()> {
     // The word, what comes before it, and what its answer says then: of the mission, of the hop.
-    let cases: [(&str, &[&str], Option<&str>, Option<&str>); 14] = [
+    type Case = (&'static str, &'static [&'static str], Option<&'static str>, Option<&'static str>);
+    let cases: [Case; 14] = [
         ("accept_mission", &[], None, None),
         ("accept_hop_proposal", &[], Some("IN_PROGRESS"), Some("HOP_PLAN_READY")),
         ("approve_design", &["approve-plan", "implement"], Some("IN_PROGRESS"), Some("HOP_IMPL_READY")),
