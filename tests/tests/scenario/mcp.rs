@@ -53,12 +53,14 @@ pub(crate) static PLAIN: Group = Group {
     ],
 };
 
-/// A server that takes its time to start, and two that take too long to answer.
+/// A server that takes its time to start, and some that take too long to answer, each for a scenario of its own: one
+/// that lets calls run out of time is started anew.
 pub(crate) static SLOW: Group = Group {
     name: "slow_mcp",
     config: concat!(
         server!("late", ", \"--gate\", \"late-may-start\"", ""),
         server!("hung", "", "timeout_ms = 300\n"),
+        server!("mute", "", "timeout_ms = 300\n"),
         server!("numb", "", "timeout_ms = 300\noverrides = { slow = { side_effects = false } }\n"),
     ),
     environment: &[("INSTAR__RUNNER__SETTLE_MS", "100")],
@@ -293,11 +295,11 @@ async fn a_server_that_hangs_stops_the_agent_that_waits_for_it(world: World) -> 
 async fn a_server_that_hangs_once_in_each_turn_stops_the_agent_as_well(world: World) -> Result<()> {
     world.script(|request: &Request| match request.messages().last() {
         Some(last) if last["role"] == "tool" => Reply::text("It does not answer."),
-        _ => Reply::call("hung__slow", json!({"ms": 60_000})),
+        _ => Reply::call("mute__slow", json!({"ms": 60_000})),
     });
-    tool(&world, "hung.slow", |tool| tool["available"] == true).await?;
+    tool(&world, "mute.slow", |tool| tool["available"] == true).await?;
     let session = world.session().await?;
-    let agent = world.agent(&session, json!({"tools": ["hung.*"]})).await?;
+    let agent = world.agent(&session, json!({"tools": ["mute.*"]})).await?;
     for words in ["Ask it.", "Ask it again."] {
         let turn = world.turn(&agent, words).await?;
         ensure!(turn["status"] == "completed", "{turn}");
