@@ -25,10 +25,11 @@ const TOO_LATE: usize = 4;
 /// A session is born with so many runes.
 const BIRTH: usize = 2;
 
-/// Rows of steps and assets that walks may miss: rare ones, and those that only values and time lead to. The
-/// scenarios take them. Of missions and hops they miss none.
-const RARE: [&str; 14] =
-    ["ST4", "ST7", "ST10", "ST12", "ST14", "ST16", "ST18", "ST19", "ST20", "AS7", "AS14", "AS15", "AS17", "AS19"];
+/// Rows that walks may miss: rare ones, and those that only values and time lead to, such as an output that goes bad
+/// while the last hop runs (M18). The scenarios take them. Of hops they miss none.
+const RARE: [&str; 15] = [
+    "M18", "ST4", "ST7", "ST10", "ST12", "ST14", "ST16", "ST18", "ST19", "ST20", "AS7", "AS14", "AS15", "AS17", "AS19",
+];
 
 /// One walk after another until its share of commands is issued. Says which rows were taken.
 async fn wander(hub: Hub, walker: u64) -> Result<(Tally, BTreeSet<String>)> {
@@ -78,8 +79,9 @@ async fn no_command_leads_where_the_tables_do_not(stage: Stage) -> Result<()> {
     for way in ["refused", "absent", "stale", "unfit"] {
         ensure!(tally.refused.contains_key(way), "nothing was {way}: {tally:?}");
     }
-    ensure!(missions.is_empty() && hops.is_empty(), "the walks get nowhere: {missions:?} {hops:?}");
-    let missed: Vec<&str> = steps.union(&assets).copied().filter(|row| !RARE.contains(row)).collect();
+    ensure!(hops.is_empty(), "the walks get nowhere: {hops:?}");
+    let missed = missions.iter().chain(&steps).chain(&assets).copied();
+    let missed: Vec<&str> = missed.filter(|row| !RARE.contains(row)).collect();
     ensure!(missed.is_empty(), "the walks leave out {missed:?}");
     Ok(())
 }

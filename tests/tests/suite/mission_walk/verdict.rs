@@ -57,7 +57,8 @@ impl Tally {
     fn names_what_there_is(&mut self, why: &str) -> Result<()> {
         let (place, advice) = why.split_once(": ").unwrap_or((why, ""));
         ensure!(!place.is_empty() && !advice.trim().is_empty(), "it does not say what to do: {why:?}");
-        if place == "inputs" || place == "output" {
+        if advice.contains("is no asset") {
+            ensure!(place == "inputs" || place == "output", "it does not say where: {why:?}");
             ensure!(advice.contains("it has: ") && advice.contains("ast_"), "it names no asset there is: {why:?}");
         }
         self.refuse("unfit");
