@@ -56,7 +56,7 @@ pub fn tell(
     let (session, id) = (SessionId::from(to.session_id), AgentId::from(to.id));
     let message = MessageId::from(Uuid::now_v7());
     let change = Change::entity(&agent::TABLE, id).version(to.version);
-    if !busy && letter::is_enough(to, turns_max) {
+    if !busy && letter::letters_are_enough(to, turns_max) {
         // Written, so that whoever has a word of a person at the same moment looks again.
         let mut change = change.set(agent::Column::NudgeCount, to.nudge_count);
         if to.drive == "running" {

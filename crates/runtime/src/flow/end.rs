@@ -98,7 +98,10 @@ impl Ending<'_> {
     /// What follows the turn: the end of the agent if that was asked for, else the turn for what waits.
     fn after(&self, commit: &mut Commit, agent: Change, drive: &str) -> Result<Option<TurnId>, FlowError> {
         let Some(event) = self.ends else {
-            if !self.waiting.is_empty() && drive == "running" && letter::is_enough(self.agent, self.letters_max) {
+            if !self.waiting.is_empty()
+                && drive == "running"
+                && letter::letters_are_enough(self.agent, self.letters_max)
+            {
                 let agent = letter::rest(commit, self.agent, agent, drive)?;
                 commit.change(agent);
                 return Ok(None);

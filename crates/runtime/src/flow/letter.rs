@@ -14,7 +14,7 @@ use instar_store::{Change, Commit};
 const LIMIT: &str = "letter_limit";
 
 /// Whether no letter may cause another turn of the agent. `most` of 0: any number.
-pub fn is_enough(agent: &agent::Model, most: u32) -> bool {
+pub fn letters_are_enough(agent: &agent::Model, most: u32) -> bool {
     most > 0 && agent.letter_count.unwrap_or(0) >= i64::from(most)
 }
 

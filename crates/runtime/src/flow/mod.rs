@@ -36,7 +36,7 @@ pub use child::{AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, bear_child, fail
 pub use end::{
     CALLS_MAX, Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, interrupt, provider_calls_max,
 };
-pub use letter::is_enough;
+pub use letter::letters_are_enough;
 pub use message::{Accepted, Mode, message, steer, take_waiting};
 pub(crate) use message::{Why, queue_for};
 pub use nudge::{NUDGE, NUDGE_TIMER, heed_later_prompt, is_autonomous, is_synthetic, nudge, nudge_later, standing};

@@ -30,7 +30,7 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     }
     let most = caller.runner.config.agents.letter_turns_max;
     // A letter that wakes nobody raises no event of an agent.
-    let wakes_nobody = to.agent.drive == "idle" && !to.busy && flow::is_enough(&to.agent, most);
+    let wakes_nobody = to.agent.drive == "idle" && !to.busy && flow::letters_are_enough(&to.agent, most);
     let actor = if wakes_nobody { caller.system() } else { caller.actor() };
     let session = SessionId::from(caller.call.session_id);
     let mut commit = Commit::new(session, actor.clone()).traced(caller.call.traceparent.clone());
