@@ -364,7 +364,7 @@ mod tests {
         }
         let denies = json!({"denied_paths": ["/etc", "secrets"]});
         for outside in
-            ["/etc/passwd", "../x", "secrets/a", "/work/secrets/a", "FILE:/etc/passwd", "file:///%65tc/passwd"]
+            ["/etc/passwd", "../x", "secrets/a", "/srv/secrets/a", "FILE:/etc/passwd", "file:///%65tc/passwd"]
         {
             assert!(is_outside(&denies, json!({"file": outside})), "{outside}");
         }
