@@ -156,6 +156,7 @@ pub fn join(
     if let Some(root) = root {
         change = change.set(session::Column::RootAgentId, root.id);
         row.root_agent_id = Some(root.id);
+        row.version += 1;
     }
     match root.filter(|root| root.lifecycle != "spawning") {
         Some(root) => {
