@@ -1,6 +1,8 @@
 //! What whole-system tests and benches share: stores on both backends, and a small cast of
 //! entities made through the real transition writer.
 
+#![allow(clippy::disallowed_methods, reason = "a test stands outside: it goes by its machine's clock")]
+
 pub mod audit;
 pub mod cast;
 pub mod collector;

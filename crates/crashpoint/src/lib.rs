@@ -11,6 +11,8 @@
 //! | `name:3:pause` | … at the third hit |
 //! | `name:wait` | the thread that hits it first sleeps for two seconds, while the others go on |
 //!
+//! Armed, `INSTAR_CLOCK_SHIFT_MS` also makes the machine's clock wrong by that much, for this process.
+//!
 //! It must not know what happens around a point, and depends on nothing, so that every crate can
 //! afford it.
 
@@ -24,6 +26,18 @@ pub use points::POINTS;
 
 /// The variable that chooses a point.
 pub const VARIABLE: &str = "INSTAR_CRASH_AT";
+
+/// The variable that makes the clock wrong, in milliseconds; below zero it is slow.
+pub const CLOCK_VARIABLE: &str = "INSTAR_CLOCK_SHIFT_MS";
+
+/// By how many milliseconds the machine's clock is to be wrong: by none, unless armed.
+pub fn clock_shift_ms() -> i64 {
+    static SHIFT_MS: OnceLock<i64> = OnceLock::new();
+    if !cfg!(feature = "armed") {
+        return 0;
+    }
+    *SHIFT_MS.get_or_init(|| std::env::var(CLOCK_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(0))
+}
 
 /// Marks a point. Its name must stand in `points.rs`, or this does not compile.
 #[cfg(feature = "armed")]

@@ -2,7 +2,7 @@
 //!
 //! Must not know: wire formats; `classify` reads them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -68,9 +68,9 @@ pub struct ModelError {
     pub request_id: Option<String>,
     /// How long the provider said to wait.
     pub retry_after: Option<Duration>,
-    /// When to try again, in Unix milliseconds: set on every retryable error that leaves this crate,
-    /// so that a turn can be parked on a durable timer.
-    pub retry_at_ms: Option<i64>,
+    /// In how long to try again: set on every retryable error that leaves this crate, so that a turn can be
+    /// parked on a durable timer.
+    pub retry_in: Option<Duration>,
     /// The provider's `x-should-retry`.
     pub should_retry: Option<bool>,
 }
@@ -86,8 +86,8 @@ impl ModelError {
             message.truncate(end);
             message.push('…');
         }
-        let (code, status, request_id, retry_after, retry_at_ms, should_retry) = Default::default();
-        Self { class, message, code, status, request_id, retry_after, retry_at_ms, should_retry }
+        let (code, status, request_id, retry_after, retry_in, should_retry) = Default::default();
+        Self { class, message, code, status, request_id, retry_after, retry_in, should_retry }
     }
 
     pub fn transient(message: impl Into<String>) -> Self {
@@ -131,11 +131,10 @@ impl ModelError {
         self.retry_after.filter(|_| self.retryable()).map(|wait| wait.min(RETRY_AFTER_MAX))
     }
 
-    /// The moment to try again, `wait` from `now`.
-    pub(crate) fn parked(mut self, now: SystemTime, wait: Duration) -> Self {
+    /// To be tried again after `wait`, unless the provider said when.
+    pub(crate) fn parked(mut self, wait: Duration) -> Self {
         if self.retryable() {
-            let at = now.duration_since(UNIX_EPOCH).unwrap_or_default() + self.wait().unwrap_or(wait);
-            self.retry_at_ms = i64::try_from(at.as_millis()).ok();
+            self.retry_in = Some(self.wait().unwrap_or(wait));
         }
         self
     }
@@ -170,7 +169,7 @@ mod tests {
         error.retry_after = Some(Duration::from_secs(1));
         assert!(!error.retryable());
         assert_eq!(error.wait(), None);
-        assert_eq!(error.parked(SystemTime::now(), Duration::ZERO).retry_at_ms, None);
+        assert_eq!(error.parked(Duration::ZERO).retry_in, None);
     }
 
     #[test]
@@ -185,13 +184,12 @@ mod tests {
 
     #[test]
     fn a_parked_error_says_when() {
-        let now = UNIX_EPOCH + Duration::from_secs(100);
         let mut error = ModelError::transient("x");
-        assert_eq!(error.clone().parked(now, Duration::from_millis(500)).retry_at_ms, Some(100_500));
+        assert_eq!(error.clone().parked(Duration::from_millis(500)).retry_in, Some(Duration::from_millis(500)));
         error.retry_after = Some(Duration::from_secs(7));
-        assert_eq!(error.clone().parked(now, Duration::from_millis(500)).retry_at_ms, Some(107_000));
+        assert_eq!(error.clone().parked(Duration::from_millis(500)).retry_in, Some(Duration::from_secs(7)));
         error.retry_after = Some(Duration::MAX);
-        assert_eq!(error.parked(now, Duration::ZERO).retry_at_ms, Some(100_000 + 86_400_000));
+        assert_eq!(error.parked(Duration::ZERO).retry_in, Some(RETRY_AFTER_MAX));
     }
 
     #[test]

@@ -113,7 +113,7 @@ impl Http {
                     .with_code("not_a_stream")
             }
         };
-        let now = SystemTime::now();
+        let now = said_at(&headers);
         error.retry_after = retry_after(header(&headers, "retry-after-ms"), header(&headers, "retry-after"), now);
         error.should_retry = header(&headers, "x-should-retry").and_then(|value| value.trim().parse().ok());
         error.request_id = request_id;
@@ -155,7 +155,7 @@ impl Answer {
                     self.response = None;
                     let error = self.explain(error);
                     self.gate.failed(&error);
-                    return Some(Err(error.parked(SystemTime::now(), self.backoff)));
+                    return Some(Err(error.parked(self.backoff)));
                 }
                 None if self.reader.is_over() => return None,
                 None => self.read().await,
@@ -214,6 +214,13 @@ async fn read_some(mut response: Response) -> String {
 
 fn header<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
+}
+
+/// When the answer was sent, by the clock of whoever says until when to wait: two clocks may be minutes apart.
+#[expect(clippy::disallowed_methods, reason = "a server that does not say has no other clock than ours")]
+fn said_at(headers: &HeaderMap) -> SystemTime {
+    let said = header(headers, "date").and_then(|date| httpdate::parse_http_date(date.trim()).ok());
+    said.unwrap_or_else(SystemTime::now)
 }
 
 fn request_id(headers: &HeaderMap) -> Option<String> {

@@ -49,7 +49,7 @@ impl Retry {
             };
             let wait = error.wait().unwrap_or_else(|| self.backoff(number, chance()));
             if !error.retryable() || number >= self.retries_max || wait > self.inline_wait_max {
-                return Err(error.parked(SystemTime::now(), wait));
+                return Err(error.parked(wait));
             }
             metrics::counter!("instar.model.retries", "class" => error.class.as_str()).increment(1);
             tracing::debug!(class = error.class.as_str(), wait_ms = wait.as_millis() as u64, "model call retried");
@@ -125,7 +125,7 @@ mod tests {
             })
             .await;
         assert_eq!(tries, 3);
-        assert!(outcome.unwrap_err().retry_at_ms.is_some());
+        assert!(outcome.unwrap_err().retry_in.is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -142,7 +142,7 @@ mod tests {
             })
             .await;
         assert_eq!((tries, started.elapsed()), (1, Duration::ZERO));
-        assert!(outcome.unwrap_err().retry_at_ms.is_some());
+        assert!(outcome.unwrap_err().retry_in.is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -155,7 +155,7 @@ mod tests {
                     async move { Err(ModelError::new(class, "x")) }
                 })
                 .await;
-            assert_eq!((tries, outcome.unwrap_err().retry_at_ms), (1, None));
+            assert_eq!((tries, outcome.unwrap_err().retry_in), (1, None));
         }
     }
 }

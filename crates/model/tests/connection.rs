@@ -63,7 +63,7 @@ async fn ask(answers: Vec<String>) -> Result<Response, ModelError> {
 async fn the_provider_may_forbid_or_demand_a_retry() {
     let forbidden = answer("500 X", "x-should-retry: false\r\n", "{}");
     let error = ask(vec![forbidden, answer("200 OK", SSE, FINE)]).await.unwrap_err();
-    assert!(error.class == Class::Transient && !error.retryable() && error.retry_at_ms.is_none());
+    assert!(error.class == Class::Transient && !error.retryable() && error.retry_in.is_none());
     let demanded = answer("400 X", "x-should-retry: true\r\n", "{}");
     assert_eq!(ask(vec![demanded, answer("200 OK", SSE, FINE)]).await.unwrap().text, "ok");
 }

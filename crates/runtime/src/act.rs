@@ -9,12 +9,12 @@ use crate::hub::Hub;
 use crate::snapshot::{Missions, PLAN_BLOCKED, Row, Said, Snapshot, doom, is_by_plan, settle};
 use crate::step::STEP_TIMER;
 use crate::{flow, guard, hold, tell};
-use chrono::{SubsecRound, Utc};
 use instar_core::cascade::{self, Fact, Planned, Reach};
 use instar_core::id::{AgentId, CallId, Entity, HopId, Kind, MissionId, PlanId, SessionId, StepId, TurnId};
 use instar_core::machine::{Answer as Cell, By, Move, Phase, Refusal, Table as Machine, apply};
 use instar_core::rune::payload::MissionAttention;
 use instar_core::rune::{Actor, Draft, Rune};
+use instar_store::clock;
 use instar_store::entity::{
     agent, asset, asset_version, budget, hop, mission, plan, session, task, timer, tool_call, tool_step, turn,
 };
@@ -315,7 +315,7 @@ impl<'a> Act<'a> {
         for check in &self.checks {
             check(&snapshot)?;
         }
-        let (before, at) = (snapshot.missions.clone(), Utc::now().trunc_subsecs(6));
+        let (before, at) = (snapshot.missions.clone(), clock::now());
         let mut planned: Vec<Planned> = Vec::new();
         let first = (self.entity, self.machine, self.event);
         for (entity, machine, event) in std::iter::once(first).chain(self.then.iter().copied()) {
@@ -543,7 +543,7 @@ fn is_torn(error: &ActError) -> bool {
 
 /// A plan for every hop that could begin with one: born only if the hop does.
 fn allot_plans(snapshot: &mut Snapshot) {
-    let at = Utc::now().trunc_subsecs(6);
+    let at = clock::now();
     let ready =
         |hop: &&hop::Model| is_by_plan(hop) && matches!(hop.status.as_str(), "HOP_IMPL_PROPOSED" | "HOP_IMPL_READY");
     let rows = &snapshot.missions;

@@ -12,6 +12,9 @@ use instar_store::{Options as StoreOptions, Store, StoreError};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How often the database is asked for its time.
+const TIME_EVERY: Duration = Duration::from_secs(10);
+
 /// What a service is given.
 #[derive(Clone)]
 pub struct Context {
@@ -47,11 +50,29 @@ impl Context {
             round_trip_max: Duration::from_millis(database.round_trip_max_ms),
         })
         .await?;
+        keep_time(&store, &drain);
         let bus = join(role, &config).await?;
         let hub = Hub::shared(store, bus).await?.archiving(open_archive(&config)?).planning_by(Policy::of(&config));
         let hub = hub.keeping_content(open_contents(&config)?);
         Ok(Context { hub, config, drain })
     }
+}
+
+/// Two clocks drift apart, and one that counts stands still while its machine sleeps.
+fn keep_time(store: &Store, drain: &Drain) {
+    let (store, ending) = (store.clone(), drain.clone());
+    drain.spawn(async move {
+        loop {
+            tokio::select! {
+                biased;
+                () = ending.draining() => return,
+                () = tokio::time::sleep(TIME_EVERY) => {}
+            }
+            if let Err(error) = store.now().await {
+                tracing::debug!(%error, "the database did not tell the time; it is asked again");
+            }
+        }
+    });
 }
 
 fn open_archive(config: &Config) -> Result<Option<Archive>, ArchiveError> {

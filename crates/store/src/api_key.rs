@@ -2,6 +2,7 @@
 //!
 //! It must not know what a role may do, nor ever see a key itself.
 
+use crate::clock;
 use crate::connect::Store;
 use crate::entity::api_key;
 use crate::error::StoreError;
@@ -32,7 +33,7 @@ impl Store {
             name: Set(new.name.to_owned()),
             role: Set(new.role.to_owned()),
             hash: Set(new.hash.to_vec()),
-            created_at: Set(Utc::now().trunc_subsecs(6)),
+            created_at: Set(clock::now()),
             last_used_at: Set(None),
             revoked_at: Set(None),
             expires_at: Set(new.expires_at.map(|at| at.trunc_subsecs(6))),
@@ -69,7 +70,7 @@ impl Store {
             query.add(api_key::Column::Id.eq(id)).add(api_key::Column::Namespace.eq(namespace))
         };
         api_key::Entity::update_many()
-            .col_expr(api_key::Column::RevokedAt, Expr::value(Utc::now().trunc_subsecs(6)))
+            .col_expr(api_key::Column::RevokedAt, Expr::value(clock::now()))
             .filter(own(Condition::all()).add(api_key::Column::RevokedAt.is_null()))
             .exec(&self.db)
             .await?;

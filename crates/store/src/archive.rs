@@ -1,10 +1,11 @@
 //! The one transition whose rune does not go to its session's own log, which has ended: closed to archived.
 //! Its rune is the catalogue's, a log per namespace in the table `archives`.
 
+use crate::clock;
 use crate::connect::Store;
 use crate::entity::{archive, rune, seal, session};
 use crate::error::StoreError;
-use chrono::{DateTime, SubsecRound, Utc};
+use chrono::{DateTime, Utc};
 use instar_core::id::{CommandId, Entity, RuneId, SessionId};
 use instar_core::machine::{By, Move};
 use instar_core::rune::{Actor, Draft, Hash, Moved, Rune, Seal, info};
@@ -32,7 +33,7 @@ impl Moving {
     /// The row of the catalogue, without its number.
     fn row(&self, imported: bool) -> archive::Model {
         let (session, entity) = (SessionId::from(self.session.id), Entity::from(SessionId::from(self.session.id)));
-        let at = Utc::now().trunc_subsecs(6);
+        let at = clock::now();
         let (id, command) = (RuneId::from(Uuid::now_v7()), CommandId::from(Uuid::now_v7()));
         let draft = Draft { moves: vec![Moved::new(entity, &self.mv)], ..self.draft.clone() };
         let trace = self.traceparent.as_deref();
@@ -68,7 +69,7 @@ impl Store {
                 let changed = session::Entity::update_many()
                     .col_expr(session::Column::Status, Expr::value(moving.mv.to()))
                     .col_expr(session::Column::Version, Expr::value(moving.session.version + 1))
-                    .col_expr(session::Column::UpdatedAt, Expr::value(Utc::now()))
+                    .col_expr(session::Column::UpdatedAt, Expr::value(clock::now()))
                     .filter(session::Column::Id.eq(moving.session.id))
                     .filter(session::Column::Status.eq(moving.mv.from().unwrap_or_default()))
                     .filter(session::Column::Version.eq(moving.session.version))
@@ -170,7 +171,7 @@ impl Store {
     /// No rune of it is left in the database.
     pub async fn note_pruned(&self, session: SessionId) -> Result<(), StoreError> {
         let done =
-            archive::ActiveModel { id: Set(session.uuid()), pruned_at: Set(Some(Utc::now())), ..Default::default() };
+            archive::ActiveModel { id: Set(session.uuid()), pruned_at: Set(Some(clock::now())), ..Default::default() };
         archive::Entity::update(done).exec(&self.db).await?;
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Opening a store on either backend.
 
 use crate::addressee::{self, Addressee};
+use crate::clock;
 use crate::commit::{Answer, Commit};
 use crate::entity::turn;
 use crate::error::StoreError;
@@ -13,7 +14,7 @@ use sea_orm::sqlx::postgres::PgConnectOptions;
 use sea_orm::sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sea_orm::{ConnectOptions, ConnectionTrait, Database, DatabaseConnection, DbBackend};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 /// A connection that rested for longer is asked whether it lives before it is lent out.
@@ -162,11 +163,17 @@ impl Store {
     }
 }
 
+/// The first question, which also tells the time.
 async fn refuse_replica(db: &Pool) -> Result<(), StoreError> {
-    let row =
-        db.query_one_raw(sea_orm::Statement::from_string(DbBackend::Postgres, "SELECT pg_is_in_recovery()")).await?;
-    match row.map(|r| r.try_get_by_index::<bool>(0)).transpose()? {
-        Some(false) => Ok(()),
+    let asked = Instant::now();
+    let sql = "SELECT pg_is_in_recovery(), clock_timestamp()";
+    let row = db.query_one_raw(sea_orm::Statement::from_string(DbBackend::Postgres, sql)).await?;
+    let said = row.map(|r| Ok::<_, StoreError>((r.try_get_by_index(0)?, r.try_get_by_index(1)?))).transpose()?;
+    match said {
+        Some((false, at)) => {
+            clock::hear(at, asked);
+            Ok(())
+        }
         _ => Err(StoreError::Unusable("database.url points at a replica; point it at the primary".into())),
     }
 }

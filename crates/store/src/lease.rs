@@ -3,6 +3,7 @@
 //! One statement per backend, side by side. SQLite is used by one process only, whose clock then
 //! is the database's.
 
+use crate::clock;
 use crate::connect::Store;
 use crate::entity::worker;
 use crate::error::StoreError;
@@ -69,7 +70,7 @@ impl Store {
         let limit = Value::from(limit.min(i64::MAX as u64) as i64);
         let statement = match self.is_postgres() {
             true => Statement::from_sql_and_values(DbBackend::Postgres, pg, [limit]),
-            false => Statement::from_sql_and_values(DbBackend::Sqlite, lite, [limit, Utc::now().into()]),
+            false => Statement::from_sql_and_values(DbBackend::Sqlite, lite, [limit, clock::now().into()]),
         };
         let rows = self.db.query_all_raw(statement).await?;
         rows.iter().map(|r| Ok(WorkerId::from(r.try_get_by_index::<uuid::Uuid>(0)?))).collect()
@@ -83,7 +84,7 @@ impl Store {
         );
         let statement = match self.is_postgres() {
             true => Statement::from_sql_and_values(DbBackend::Postgres, pg, [service.into()]),
-            false => Statement::from_sql_and_values(DbBackend::Sqlite, lite, [service.into(), Utc::now().into()]),
+            false => Statement::from_sql_and_values(DbBackend::Sqlite, lite, [service.into(), clock::now().into()]),
         };
         let rows = self.db.query_all_raw(statement).await?;
         rows.iter().map(|r| Ok(WorkerId::from(r.try_get_by_index::<uuid::Uuid>(0)?))).collect()
@@ -108,17 +109,6 @@ impl Store {
         Ok(alive.all(&self.db).await?.into_iter().map(|row| row.id).collect())
     }
 
-    /// The database's time.
-    pub async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
-        if !self.is_postgres() {
-            return Ok(Utc::now());
-        }
-        let statement = Statement::from_string(DbBackend::Postgres, "SELECT clock_timestamp()");
-        let row = self.db.query_one_raw(statement).await?;
-        let row = row.ok_or_else(|| StoreError::Unavailable("the database did not say the time".into()))?;
-        Ok(row.try_get_by_index(0)?)
-    }
-
     async fn lease(
         &self,
         postgres: &str,
@@ -131,7 +121,7 @@ impl Store {
         let statement = if self.is_postgres() {
             Statement::from_sql_and_values(DbBackend::Postgres, postgres, values)
         } else {
-            let now = Utc::now();
+            let now = clock::now();
             let until = now + chrono::Duration::from_std(ttl).unwrap_or(chrono::Duration::MAX);
             values.extend([until.into(), now.into()]);
             Statement::from_sql_and_values(DbBackend::Sqlite, sqlite, values)

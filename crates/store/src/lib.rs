@@ -2,6 +2,7 @@
 //!
 //! It knows the machines and the database; it does not know the bus.
 
+pub mod clock;
 pub mod entity;
 
 mod account;

@@ -1,5 +1,6 @@
 //! Reading the runelog, and keeping track of how far it was published and sealed.
 
+use crate::clock;
 use crate::connect::Store;
 use crate::entity::{rune, seal, session};
 use crate::error::StoreError;
@@ -146,7 +147,7 @@ impl Store {
                 session_id: Set(session.uuid()),
                 seq: Set(sealed.seq),
                 hash: Set(sealed.hash.0.to_vec()),
-                at_us: Set(Utc::now().timestamp_micros()),
+                at_us: Set(clock::now().timestamp_micros()),
             };
             // Two sealers that meet come to the same hash; the second has nothing to add.
             let keep = sea_orm::sea_query::OnConflict::columns([seal::Column::SessionId, seal::Column::Seq])

@@ -3,10 +3,10 @@
 //! These are findings, not states of a machine: each runner writes its own, and the last one to hear a
 //! server is right about it.
 
+use crate::clock;
 use crate::connect::Store;
 use crate::entity::{mcp_server, mcp_tool};
 use crate::error::StoreError;
-use chrono::Utc;
 use instar_core::id::WorkerId;
 use sea_orm::sea_query::{Expr, OnConflict};
 use sea_orm::{
@@ -32,7 +32,7 @@ impl Store {
              (SELECT CAST(coalesce(sum(version), 0) AS BIGINT) FROM registered_tools) \
              FROM mcp_servers s JOIN workers w ON w.id = s.runner WHERE w.lease_until > {live}"
         );
-        let values: Vec<sea_orm::Value> = if self.is_postgres() { vec![] } else { vec![Utc::now().into()] };
+        let values: Vec<sea_orm::Value> = if self.is_postgres() { vec![] } else { vec![clock::now().into()] };
         let row = self.db.query_one_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?;
         let row = row.ok_or_else(|| StoreError::Unavailable("the database returned no edition".into()))?;
         let number = |at: usize| row.try_get_by_index::<i64>(at);
@@ -52,7 +52,7 @@ impl Store {
             "SELECT {columns} FROM mcp_servers s JOIN workers w ON w.id = s.runner WHERE w.lease_until > {live} \
              ORDER BY s.server, s.runner"
         );
-        let values: Vec<sea_orm::Value> = if self.is_postgres() { vec![] } else { vec![Utc::now().into()] };
+        let values: Vec<sea_orm::Value> = if self.is_postgres() { vec![] } else { vec![clock::now().into()] };
         let rows = self.db.query_all_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?;
         Ok(rows.iter().map(|row| mcp_server::Model::from_query_result(row, "")).collect::<Result<_, _>>()?)
     }

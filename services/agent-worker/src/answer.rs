@@ -18,6 +18,7 @@ use instar_runtime::plan::Work;
 use instar_runtime::telemetry::name::metric;
 use instar_runtime::{BUDGET_EXHAUSTED, INLINE_BYTES_MAX, Insisted, Ready, Startable};
 use instar_store::Answer;
+use instar_store::clock;
 use instar_store::entity::budget;
 use instar_tools::Native;
 use tokio::time::Instant;
@@ -347,20 +348,19 @@ async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Sp
     attribute::failed(&held.chat, &error);
     held.chat = tracing::Span::none();
     tracing::info!(turn = %held.turn_id(), class = error.class.as_str(), status = error.status, "the provider call failed");
-    let now = Utc::now();
-    let at = error.retry_at_ms.and_then(DateTime::from_timestamp_millis);
+    let told = error.retry_in.and_then(|wait| Duration::from_std(wait).ok());
     if error.retryable() {
         // Where tokens or money are limited, a call that has used some is paid for before it is made again.
         let retries = if purse::is_begun(held) { u32::MAX } else { held.retries };
         let waits = flow::waits(&held.turn);
-        let failure = Failure { broken, retries, waits, told: at.map(|at| at - now) };
+        let failure = Failure { broken, retries, waits, told };
         match failure.judge(instar_model::chance()) {
             Verdict::Now(wait) => {
                 held.retries += 1;
                 metrics::counter!(metric::RETRIES, "class" => error.class.as_str()).increment(1);
                 return sit_out(worker, held, wait, partial).await;
             }
-            Verdict::Later(wait) => return park(worker, held, now + wait, &error, partial).await,
+            Verdict::Later(wait) => return park(worker, held, clock::now() + wait, &error, partial).await,
             Verdict::Never => {}
         }
     }

@@ -108,7 +108,7 @@ mod tests {
 
     fn made(call: &Asked, result: Value, status: &str) -> tool_call::Model {
         let turn = uuid::Uuid::now_v7();
-        let at = chrono::Utc::now();
+        let at = instar_store::clock::now();
         tool_call::Model {
             id: call.id.uuid(),
             session_id: turn,

@@ -13,6 +13,7 @@ use instar_model::{EventStream, ModelError};
 use instar_runtime::flow::Spoken;
 use instar_runtime::{BUDGET_EXHAUSTED, flow};
 use instar_store::Scene;
+use instar_store::clock;
 use instar_store::entity::{agent, budget, message, tool_call, turn};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -180,7 +181,7 @@ impl Held {
         self.turn.status = "streaming".into();
         self.turn.cause = flow::cause_with(&self.turn, waiting).to_owned();
         self.turn.attempts += 1;
-        self.turn.deadline_at = Some(chrono::Utc::now() + deadline);
+        self.turn.deadline_at = Some(clock::now() + deadline);
         for message in self.transcript.iter_mut().filter(|m| waiting.iter().any(|id| id.uuid() == m.id)) {
             message.turn_id = Some(self.turn.id);
         }

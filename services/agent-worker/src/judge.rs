@@ -1,6 +1,6 @@
 //! A call as the model made it, judged by registry and policy.
 
-use chrono::{Duration, Utc};
+use chrono::Duration;
 use instar_core::decide::{Call, Effect, Mode, gate};
 use instar_core::id::CallId;
 use instar_core::machine::tool_call::Event;
@@ -8,6 +8,7 @@ use instar_core::rune::payload::ResultStatus;
 use instar_model::{Arguments, ToolCall};
 use instar_runtime::flow::{Asked, Verdict};
 use instar_store::PAYLOAD_BYTES_MAX;
+use instar_store::clock;
 use instar_store::entity::agent;
 use instar_tools::{Registry, Tool};
 use serde_json::{Value, json};
@@ -87,7 +88,7 @@ pub(crate) fn judge(
         Event::NoApprovalNeeded => Verdict::Free,
         Event::AutoApproved => Verdict::Approved,
         Event::RequiresApproval => {
-            Verdict::Ask { reason: gated.reason.into(), expires_at: approval_timeout.map(|wait| Utc::now() + wait) }
+            Verdict::Ask { reason: gated.reason.into(), expires_at: approval_timeout.map(|wait| clock::now() + wait) }
         }
         Event::SandboxViolation => {
             let why = outside.map_or_else(|| gated.reason.into(), |why| format!("not run: {why}"));

@@ -8,7 +8,6 @@ use crate::held::Held;
 use crate::judge;
 use crate::worker::Worker;
 use anyhow::Result;
-use chrono::Utc;
 use instar_core::budget::{Kind, Meter, Reservation, Room};
 use instar_core::context::{ANSWER, CONTEXT_WINDOW, json_bytes, slots_in};
 use instar_core::id::{AgentId, SessionId, TurnId};
@@ -18,6 +17,7 @@ use instar_core::rune::payload::Usage;
 use instar_runtime::context::{self, Facts};
 use instar_runtime::plan::Work;
 use instar_runtime::{Ready, flow};
+use instar_store::clock;
 use instar_store::entity::{budget, message, tool_call, turn};
 use instar_store::{Found, Landed};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -143,7 +143,7 @@ pub(crate) async fn ask(worker: &Worker, held: &mut Held) -> Result<Asked> {
     let limits: Vec<_> = limits.filter(|(_, kind)| *kind != Kind::WallTime).collect();
     let about = worker.models.get(&held.agent.model).ok().map(|model| model.about());
     let price = about.and_then(|about| about.price);
-    let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, Utc::now()).await?;
+    let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, clock::now()).await?;
     Ok(Asked::Granted(Reservation::estimate(limits, estimate(worker, held, &facts), price)))
 }
 

@@ -4,7 +4,6 @@
 use crate::held::{Held, Opening, control, is_budget};
 use crate::worker::Worker;
 use crate::{compose, judge, mission, summarise, unwritten};
-use chrono::Utc;
 use futures::stream::Fuse;
 use futures::{FutureExt, StreamExt};
 use instar_bus::message::Delta;
@@ -16,6 +15,7 @@ use instar_runtime::context::Facts;
 use instar_runtime::flow::{self, Spoken};
 use instar_runtime::plan::Work;
 use instar_store::Answer;
+use instar_store::clock;
 use instar_store::entity::turn;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
@@ -113,7 +113,7 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
 /// Begins the provider call, in a task of its own: whoever waits for it also listens to others. `None`: what was
 /// said before the turn is to be summarised first.
 pub(crate) async fn open(worker: &Worker, held: &mut Held) -> anyhow::Result<Option<Opening>> {
-    let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, Utc::now()).await?;
+    let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, clock::now()).await?;
     worker.discovered.refresh_for(&held.agent.tools()).await;
     let tools = judge::tools(&worker.tools, &held.agent, &Work::granted(&held.turn));
     let count = tools.len();
@@ -172,7 +172,7 @@ pub(crate) fn usage(usage: Option<instar_model::Usage>) -> Usage {
 }
 
 fn deadline(held: &Held) -> Instant {
-    let left = held.turn.deadline_at.map(|at| (at - Utc::now()).to_std().unwrap_or(Duration::ZERO));
+    let left = held.turn.deadline_at.map(|at| (at - clock::now()).to_std().unwrap_or(Duration::ZERO));
     Instant::now() + left.unwrap_or(Duration::from_secs(24 * 3600))
 }
 

@@ -20,6 +20,7 @@ use instar_model::{Message, Request, Response};
 use instar_runtime::context::{self, Frozen, SUMMARY, Tried};
 use instar_runtime::{BUDGET_EXHAUSTED, Insisted, flow};
 use instar_store::Answer;
+use instar_store::clock;
 use instar_store::entity::message;
 use std::time::Duration;
 
@@ -328,7 +329,7 @@ enum Failed {
 
 /// Whatever ends the turn also ends this; what then has to be done is done by the next look at the turn.
 async fn ask(worker: &Worker, held: &Held, request: Request) -> Result<Response, Failed> {
-    let left = held.turn.deadline_at.map(|at| (at - chrono::Utc::now()).to_std().unwrap_or_default());
+    let left = held.turn.deadline_at.map(|at| (at - clock::now()).to_std().unwrap_or_default());
     tokio::select! {
         biased;
         () = worker.lost.cancelled() => Err(Failed::Lost),

@@ -20,6 +20,7 @@ use instar_runtime::context::CALLS_MAX;
 use instar_runtime::flow::{self, Fatal, Loss, Spoken};
 use instar_runtime::plan::Work;
 use instar_runtime::{Act, Done, Ready, hangs, may_hang, order};
+use instar_store::clock;
 use instar_store::entity::{message, tool_call};
 use instar_store::{Answer, Scene, StoreError, TAKEN_MAX};
 use uuid::Uuid;
@@ -196,7 +197,7 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         }
     }
     metrics::counter!("instar.turns", "status" => "claimed").increment(1);
-    let queued_for = Utc::now() - held.turn.created_at;
+    let queued_for = clock::now() - held.turn.created_at;
     metrics::histogram!("instar.turn.schedule_to_start.duration").record(queued_for.as_seconds_f64().max(0.0));
     held.claimed(worker.id.uuid(), &waiting, deadline);
     Ok(Some(held))
@@ -204,7 +205,7 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
 
 async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     if let Some(until) = held.turn.control.as_ref().and_then(|c| c["until"].as_str()) {
-        let waits = until.parse::<chrono::DateTime<Utc>>().is_ok_and(|until| until > Utc::now());
+        let waits = until.parse::<chrono::DateTime<Utc>>().is_ok_and(|until| until > clock::now());
         if waits && held.turn.control.as_ref().is_some_and(|c| c["action"] == "wait") {
             return Ok(None);
         }
@@ -362,5 +363,5 @@ fn has_reported(held: &Held) -> bool {
 /// How long people and other agents took over the calls of the last answer.
 fn waited(held: &Held) -> Duration {
     let latest = held.calls.iter().filter(|c| c.iteration == held.turn.iterations && flow::has_waited(c));
-    latest.map(|c| Utc::now() - c.created_at).max().unwrap_or_else(Duration::zero).max(Duration::zero())
+    latest.map(|c| clock::now() - c.created_at).max().unwrap_or_else(Duration::zero).max(Duration::zero())
 }

@@ -14,6 +14,7 @@ use instar_runtime::flow::{self, Fatal, Spoken};
 use instar_runtime::plan::Work;
 use instar_runtime::{BUDGET, BUDGET_EXHAUSTED, Insisted, Ready, doom};
 use instar_store::Answer;
+use instar_store::clock;
 use std::panic::AssertUnwindSafe;
 use tracing::Instrument;
 
@@ -206,7 +207,7 @@ fn over(worker: &Worker, held: &Held, ending: &Ending, next: Option<TurnId>) {
     };
     held.ended(ending);
     metrics::counter!("instar.turns", "status" => status).increment(1);
-    let took = chrono::Utc::now() - held.turn.created_at;
+    let took = clock::now() - held.turn.created_at;
     metrics::histogram!("instar.turn.duration", "status" => status).record(took.as_seconds_f64().max(0.0));
     if let Some(turn) = next {
         let (session, agent) = (held.session_id(), held.agent_id());

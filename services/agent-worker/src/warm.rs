@@ -5,11 +5,11 @@
 
 use crate::control::Flight;
 use crate::held::Held;
-use chrono::Utc;
 use instar_bus::message::{Finished, Queued, WorkTurn};
 use instar_core::context::json_bytes;
 use instar_core::id::{AgentId, CallId, MessageId, TurnId};
 use instar_runtime::context::{self, Frozen};
+use instar_store::clock;
 use instar_store::entity::{agent, message, tool_call, turn};
 use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
@@ -120,7 +120,7 @@ impl Warm {
             mode: "queue".into(),
             content: news.content.clone(),
             data: None,
-            created_at: Utc::now(),
+            created_at: clock::now(),
         });
         let turn = fresh(&agent, turn, trace);
         Some(Held::known(flight.take()?, turn, agent, transcript, Vec::new(), latest))
@@ -135,7 +135,7 @@ impl Warm {
         row.status = news.state.clone();
         row.result_status = Some(news.status.clone());
         row.result = Some(serde_json::from_str(&news.result).ok()?);
-        row.ended_at = Some(Utc::now());
+        row.ended_at = Some(clock::now());
         // The commit of the result counted the turn's open calls down.
         turn.version += 1;
         turn.open_calls = 0;
@@ -145,7 +145,7 @@ impl Warm {
 
 /// A turn as the commit that queued it has written it.
 fn fresh(agent: &agent::Model, id: TurnId, trace: Option<&str>) -> turn::Model {
-    let now = Utc::now();
+    let now = clock::now();
     let nothing = || serde_json::Value::Object(Default::default());
     turn::Model {
         id: id.uuid(),

@@ -4,6 +4,7 @@ use axum::http::{HeaderMap, header};
 use chrono::{DateTime, Utc};
 use instar_core::machine::By;
 use instar_core::rune::Actor;
+use instar_store::clock;
 use instar_store::entity::api_key;
 use instar_store::{NewKey, Store, StoreError};
 use sha2::{Digest, Sha256};
@@ -138,7 +139,7 @@ impl Known {
         };
         let (store, id) = (store.clone(), caller.key);
         tokio::spawn(async move {
-            if let Err(error) = store.note_key_use(id, Utc::now()).await {
+            if let Err(error) = store.note_key_use(id, clock::now()).await {
                 tracing::debug!(%error, "the use of a key was not noted");
             }
         });
@@ -147,7 +148,7 @@ impl Known {
 
     /// Whether a caller's key opens what it did when he came, for those who stay.
     pub(crate) async fn stands(&self, store: &Store, caller: &Caller) -> Result<bool, StoreError> {
-        if caller.expires_at.is_some_and(|until| until <= Utc::now()) {
+        if caller.expires_at.is_some_and(|until| until <= clock::now()) {
             return Ok(false);
         }
         let found = match self.remembered(&caller.hash) {
@@ -160,7 +161,7 @@ impl Known {
     /// The holder of a key that is good, as the database has it.
     async fn found(&self, store: &Store, hash: [u8; 32]) -> Result<Option<Caller>, StoreError> {
         let good =
-            |row: &api_key::Model| row.revoked_at.is_none() && row.expires_at.is_none_or(|until| until > Utc::now());
+            |row: &api_key::Model| row.revoked_at.is_none() && row.expires_at.is_none_or(|until| until > clock::now());
         let found = store.key_by_hash(&hash).await?.filter(good).and_then(|row| read(row, hash));
         match &found {
             Some(caller) => self.remember(hash, caller.clone()),
@@ -177,7 +178,7 @@ impl Known {
     /// One that was good, and whether that is so recent that it is not looked up again.
     fn remembered(&self, hash: &[u8; 32]) -> Option<(Caller, bool)> {
         let known = self.good.lock().unwrap_or_else(PoisonError::into_inner);
-        let lasts = |caller: &Caller| caller.expires_at.is_none_or(|until| until > Utc::now());
+        let lasts = |caller: &Caller| caller.expires_at.is_none_or(|until| until > clock::now());
         known.get(hash).map(|(caller, at)| (caller.clone(), at.elapsed() < FRESH && lasts(caller)))
     }
 

@@ -8,9 +8,9 @@ use crate::call::{self, Call};
 use crate::problem::Problem;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
-use chrono::{SubsecRound, Utc};
 use instar_core::id::{Entity, Kind, SessionId};
 use instar_runtime::Act;
+use instar_store::clock;
 use instar_store::entity::idempotency_key;
 use instar_store::{Commit, Repeat};
 use sea_orm::sea_query::{Expr, ExprTrait, OnConflict};
@@ -160,7 +160,7 @@ impl Call {
             status,
             answer: answer.clone(),
             version: 0,
-            created_at: Utc::now().trunc_subsecs(6),
+            created_at: clock::now(),
         })
     }
 

@@ -4,7 +4,6 @@ use crate::attempt::{self, Attempt};
 use crate::runner::Runner;
 use crate::{native, step};
 use anyhow::Result;
-use chrono::Utc;
 use instar_bus::Delivery;
 use instar_bus::message::{Call, Finished, WorkTool, work_turn};
 use instar_core::decide::Approval;
@@ -14,6 +13,7 @@ use instar_core::rune::payload::{ResultStatus, SystemInvariantViolation};
 use instar_core::rune::{Actor, Draft};
 use instar_runtime::flow::{self, Outcome};
 use instar_runtime::{Act, ActError, INLINE_BYTES_MAX, Insisted, Ready, order};
+use instar_store::clock;
 use instar_store::entity::{session, tool_call};
 use instar_store::{Answer, Change, Commit, Landed, StoreError};
 use instar_tools::Kind;
@@ -91,7 +91,7 @@ async fn run(runner: &Runner, attempt: Attempt, holds: bool, owner: Option<Worke
 fn row(given: Call, hint: &WorkTool, id: CallId, trace: Option<&str>) -> Option<tool_call::Model> {
     let session: SessionId = hint.session_id.parse().ok()?;
     let (agent, turn): (AgentId, TurnId) = (given.agent_id.parse().ok()?, hint.turn_id.parse().ok()?);
-    let now = Utc::now();
+    let now = clock::now();
     Some(tool_call::Model {
         id: id.uuid(),
         session_id: session.uuid(),

@@ -2,11 +2,11 @@
 
 use crate::settings;
 use anyhow::Result;
-use chrono::{SubsecRound, Utc};
 use instar_core::id::WorkerId;
 use instar_runtime::config::Config;
 use instar_runtime::{Hub, hear_tools};
 use instar_store::StoreError;
+use instar_store::clock;
 use instar_store::entity::mcp_server;
 use instar_tools::mcp::{self, ServerConfig, Servers, Standing};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ fn token(standing: &Standing) -> &'static str {
 }
 
 async fn write(hub: &Hub, runner: WorkerId, config: &Arc<ServerConfig>, now: &Standing) -> Result<(), StoreError> {
-    let at = Utc::now().trunc_subsecs(6);
+    let at = clock::now();
     let mut row = mcp_server::Model {
         server: config.name.clone(),
         runner: runner.uuid(),

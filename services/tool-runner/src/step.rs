@@ -5,7 +5,6 @@ use crate::attempt::failed;
 use crate::call::{acknowledge, late};
 use crate::runner::Runner;
 use anyhow::Result;
-use chrono::Utc;
 use instar_bus::Delivery;
 use instar_bus::message::WorkTool;
 use instar_core::decide::FailureClass;
@@ -18,6 +17,7 @@ use instar_runtime::flow::Outcome;
 use instar_runtime::step::{self, End, Ended, Ready};
 use instar_runtime::{Act, ActError, AssetError, Done, hangs};
 use instar_store::StoreError;
+use instar_store::clock;
 use instar_store::entity::tool_call;
 use serde_json::Value;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) async fn handle(runner: &Runner, delivery: Delivery<WorkTool>, id: St
 
 async fn go_on(runner: &Runner, id: StepId) -> Result<()> {
     let hub = &runner.hub;
-    match hub.step_ready(id, &runner.steps, actor(runner), Utc::now()).await? {
+    match hub.step_ready(id, &runner.steps, actor(runner), clock::now()).await? {
         Ready::Nothing => {}
         Ready::Call(call) => hub.wake_call_row(&call, true),
         Ready::Begin(act) => match act.carry_out(hub).await {

@@ -4,6 +4,8 @@
 //! approvals, the time in which an approved one goes on; then the time from the death of a worker
 //! (kill -9, and SIGTERM) to the next provider call for its turns. `INSTAR_BIN` is the command.
 
+#![allow(clippy::disallowed_methods, reason = "a test stands outside: it goes by its machine's clock")]
+
 use anyhow::{Context, Result, ensure};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use instar_client::{Mode, NewAgent, NewSession, Query};

@@ -240,6 +240,7 @@ fn wants(spec: &ConsumerSpec, subject: &str) -> bool {
     spec.filters.iter().any(|filter| pattern::matches(filter, subject))
 }
 
+#[expect(clippy::disallowed_methods, reason = "a bus within one process")]
 fn micros() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)

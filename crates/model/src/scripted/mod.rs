@@ -139,7 +139,7 @@ fn play(events: VecDeque<Event>, between: Duration, fault: Option<(usize, Fault)
             if events.is_empty() {
                 return None;
             }
-            let error = fault.strike().await.parked(std::time::SystemTime::now(), backoff);
+            let error = fault.strike().await.parked(backoff);
             return Some((Err(error), (VecDeque::new(), place, Some((*after, fault.clone())))));
         }
         let event = events.pop_front()?;

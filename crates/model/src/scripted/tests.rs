@@ -131,11 +131,11 @@ async fn faults_are_retried_or_returned_as_their_class_says() {
     let quota = model(r#"{"fault": [{"every": 2, "kind": "quota_exhausted"}]}"#);
     ask(&quota, &request("hi", vec![])).await.unwrap();
     let error = ask(&quota, &request("hi", vec![])).await.unwrap_err();
-    assert_eq!((error.class, error.retry_at_ms), (Class::QuotaExhausted, None));
+    assert_eq!((error.class, error.retry_in), (Class::QuotaExhausted, None));
 
     let limited = model("[[fault]]\non_call = 1\nkind = \"rate_limited\"\nretry_after_ms = 60000");
     let error = ask(&limited, &request("hi", vec![])).await.unwrap_err();
-    assert_eq!((error.class, error.retry_at_ms.is_some()), (Class::RateLimited, true));
+    assert_eq!((error.class, error.retry_in.is_some()), (Class::RateLimited, true));
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_fault_can_strike_in_the_middle_or_never_end() {
     assert!(matches!(stream.next().await, Some(Ok(Event::Started { .. }))));
     assert!(matches!(stream.next().await, Some(Ok(Event::TextDelta { .. }))));
     let error = stream.next().await.unwrap().unwrap_err();
-    assert!(error.retryable() && error.retry_at_ms.is_some());
+    assert!(error.retryable() && error.retry_in.is_some());
     assert!(stream.next().await.is_none());
 
     let late = model("[[fault]]\non_call = 1\nkind = \"cut\"\nafter_events = 99");

@@ -4,11 +4,12 @@
 use super::message::{queue, refused, takes_input};
 use super::turn::timer;
 use super::{FlowError, step};
-use chrono::{DateTime, Duration, SubsecRound, Utc};
+use chrono::{DateTime, Duration, Utc};
 use instar_core::id::{AgentId, BroadcastId, MessageId, SessionId, TurnId};
 use instar_core::machine::{Answer, By, agent_drive, apply};
 use instar_core::rune::payload::{AgentDriveStarted, AgentMessageReceived};
 use instar_core::rune::{Actor, Draft};
+use instar_store::clock;
 use instar_store::entity::{agent, broadcast, message, session, timer as timer_row, turn};
 use instar_store::{Addressee, COMMIT_BYTES_MAX, Change, Commit, RUNES_MAX, WRITES_MAX};
 use serde_json::json;
@@ -111,7 +112,7 @@ fn message_row(row: &broadcast::Model, to: AgentId, turn: Option<TurnId>, at: Da
 /// What an agent that came after a broadcast gets of it: a message of its first turn, before what caused that. It
 /// is stored with the claim, so that whoever asks later what was sent finds it, whether it has expired by then or not.
 pub fn brief(row: &broadcast::Model, first: &turn::Model) -> message::Model {
-    message_row(row, AgentId::from(first.agent_id), Some(TurnId::from(first.id)), Utc::now().trunc_subsecs(6))
+    message_row(row, AgentId::from(first.agent_id), Some(TurnId::from(first.id)), clock::now())
 }
 
 fn deliver(

@@ -3,12 +3,12 @@
 use super::turn::{begin, ids, used};
 use super::{FlowError, settle_summary, step, with_summary};
 use crate::context::SUMMARY;
-use chrono::Utc;
 use instar_core::budget::{Reservation, Spent};
 use instar_core::id::{MessageId, TurnId, WorkerId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::{MemoryCandidate, MemoryCommitted, TurnUsage, Usage};
+use instar_store::clock;
 use instar_store::entity::{message, turn};
 use instar_store::{Change, Commit};
 use serde_json::json;
@@ -32,7 +32,7 @@ pub fn summary_row(turn: &turn::Model, text: &str, last: MessageId, from: Option
         mode: "queue".into(),
         content: text.into(),
         data: Some(data),
-        created_at: Utc::now(),
+        created_at: clock::now(),
     }
 }
 

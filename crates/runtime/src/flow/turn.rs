@@ -12,6 +12,7 @@ use instar_core::rune::payload::{
     TurnToolsFinished, Usage,
 };
 use instar_core::rune::{Actor, Draft};
+use instar_store::clock;
 use instar_store::entity::{agent, message, session, timer, tool_call, turn};
 use instar_store::{Change, Commit};
 use serde_json::{Value, json};
@@ -374,7 +375,7 @@ fn record(commit: &mut Commit, turn: &turn::Model, position: i64, call: Asked) -
 
 /// The row of a call of `turn`'s newest answer, before anybody began it.
 pub fn call_row(turn: &turn::Model, position: i64, call: &Asked) -> tool_call::Model {
-    let at = Utc::now();
+    let at = clock::now();
     tool_call::Model {
         id: call.id.uuid(),
         session_id: turn.session_id,
@@ -574,7 +575,7 @@ pub fn said_row(turn: &turn::Model, iteration: i64, spoken: &Spoken) -> Option<m
         mode: "queue".into(),
         content: spoken.text.clone(),
         data: Some(data),
-        created_at: Utc::now(),
+        created_at: clock::now(),
     })
 }
 

@@ -6,11 +6,11 @@ use super::form::{ASSETS_MAX, AssetForm, HopForm, MissionEdit, MissionForm, Outp
 use crate::act::{Act, ActError};
 use crate::asset::Fresh;
 use crate::snapshot::{Missions, Row, Snapshot, asset_ids, closed};
-use chrono::{SubsecRound, Utc};
 use instar_core::cascade::Reach;
 use instar_core::id::{AgentId, AssetId, Entity, HopId, Kind, MissionId, SessionId, StepId};
 use instar_core::machine::{By, asset as asset_machine, hop as hop_machine, mission as mission_machine};
 use instar_core::rune::Actor;
+use instar_store::clock;
 use instar_store::entity::{asset, asset_version, hop, mission, session, tool_step};
 use serde_json::json;
 use uuid::Uuid;
@@ -22,7 +22,7 @@ pub fn mission<'a>(
     terms: &Terms,
     actor: Actor,
 ) -> (Act<'a>, mission::Model) {
-    let at = Utc::now().trunc_subsecs(6);
+    let at = clock::now();
     let author = actor.id.clone();
     let row = form.row(session.id, terms, &author, at);
     let id = MissionId::from(row.id);
@@ -51,7 +51,7 @@ pub fn revise_mission<'a>(
     actor: Actor,
 ) -> Result<Act<'a>, ActError> {
     let row = rows.missions.get(&id.uuid()).ok_or(ActError::Absent(id.into()))?;
-    let at = Utc::now().trunc_subsecs(6);
+    let at = clock::now();
     let author = actor.id.clone();
     let seen = row.version;
     let mut act = Act::new(SessionId::from(row.session_id), id, &mission_machine::TABLE, "revise_mission", actor);
@@ -111,7 +111,7 @@ pub fn hop<'a>(
     form: Option<HopForm>,
     actor: Actor,
 ) -> Result<(Act<'a>, hop::Model), ActError> {
-    let at = Utc::now().trunc_subsecs(6);
+    let at = clock::now();
     let (session, of) = (SessionId::from(mission.session_id), MissionId::from(mission.id));
     let row = hop::Model {
         id: Uuid::now_v7(),
@@ -179,7 +179,7 @@ pub fn hop_plan<'a>(
 
 /// Gives a hop its plan, with the asset that it makes.
 fn planned<'a>(act: Act<'a>, rows: &Missions, hop: &hop::Model, form: HopForm) -> Result<Act<'a>, ActError> {
-    let at = Utc::now().trunc_subsecs(6);
+    let at = clock::now();
     let id = HopId::from(hop.id);
     let there = |asset: &AssetId| rows.assets.get(&asset.uuid()).is_some_and(|row| row.mission_id == hop.mission_id);
     let stray = form.inputs.iter().flatten().find(|asset| !there(asset));
@@ -276,7 +276,7 @@ pub fn hop_impl<'a>(
     next: i64,
     actor: Actor,
 ) -> (Act<'a>, Vec<tool_step::Model>) {
-    let (at, id, of) = (Utc::now().trunc_subsecs(6), HopId::from(hop.id), MissionId::from(hop.mission_id));
+    let (at, id, of) = (clock::now(), HopId::from(hop.id), MissionId::from(hop.mission_id));
     let seen = rows.missions.get(&hop.mission_id).map(|mission| mission.version).unwrap_or_default();
     let (session, table) = (SessionId::from(hop.session_id), &hop_machine::TABLE);
     let mut act = match hop.status == hop_machine::State::PlanReady.token() {
@@ -297,7 +297,7 @@ pub fn hop_impl<'a>(
 
 /// Scratch values that only the steps of a hop see.
 pub fn scratch(hop: &hop::Model, forms: &[AssetForm], author: &Actor) -> Vec<asset::Model> {
-    let at = Utc::now().trunc_subsecs(6);
+    let at = clock::now();
     let author = author.id.clone();
     let place = Place {
         session: hop.session_id,
@@ -376,7 +376,7 @@ pub fn reset_mission<'a>(
     agent: Option<AgentId>,
     actor: Actor,
 ) -> Result<(Act<'a>, mission::Model), ActError> {
-    let at = Utc::now().trunc_subsecs(6);
+    let at = clock::now();
     let (id, session) = (MissionId::from(old.id), SessionId::from(old.session_id));
     let author = actor.id.clone();
     let row = mission::Model {

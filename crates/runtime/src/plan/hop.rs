@@ -159,7 +159,7 @@ mod tests {
     use instar_core::asset::Type;
 
     fn task(n: u128, deps: &[u128], status: &str, result: Value) -> task::Model {
-        let at = Utc::now();
+        let at = instar_store::clock::now();
         task::Model {
             id: Uuid::from_u128(n),
             session_id: Uuid::nil(),

@@ -3,12 +3,13 @@
 use crate::act::Act;
 use crate::asset::Fresh;
 use crate::snapshot::{Missions, Row, Snapshot, mapped_assets};
-use chrono::{DateTime, Duration, SubsecRound, Utc};
+use chrono::{DateTime, Duration, Utc};
 use instar_core::cascade::Reach;
 use instar_core::decide::{self, Approval, Chosen, Effect, Mode};
 use instar_core::id::{AssetId, Entity, Kind};
 use instar_core::machine::tool_call::Event;
 use instar_core::mapping;
+use instar_store::clock;
 use instar_store::entity::{agent, session, tool_call, tool_step};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Bench {
         fresh: &[Fresh],
     ) -> Option<(tool_call::Model, decide::Call)> {
         let mission = missions.missions.get(&step.mission_id)?;
-        let at = Utc::now().trunc_subsecs(6);
+        let at = clock::now();
         let made = arguments(missions, step, fresh);
         let name = step.tool.clone().unwrap_or_default();
         let (arguments, chosen, why) = match made {

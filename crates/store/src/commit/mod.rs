@@ -7,9 +7,10 @@ mod answer;
 mod change;
 mod write;
 
+use crate::clock;
 use crate::error::StoreError;
 use crate::table::{self, Table};
-use chrono::{DateTime, SubsecRound, Utc};
+use chrono::{DateTime, Utc};
 use instar_core::id::{CommandId, Entity, Kind, RuneId, SessionId};
 use instar_core::machine::{Emit, Move};
 use instar_core::rune::{Actor, Draft, Moved, Rune};
@@ -58,7 +59,7 @@ impl Commit {
             session,
             fresh: false,
             actor,
-            at: Utc::now().trunc_subsecs(6),
+            at: clock::now(),
             epoch: 0,
             traceparent: None,
             writes: Vec::new(),

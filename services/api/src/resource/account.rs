@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use instar_core::id::{AccountId, AgentId};
 use instar_core::secret::SECRET_BYTES_MIN;
 use instar_runtime::config::{Secret, is_word};
+use instar_store::clock;
 use instar_store::entity::account;
 use instar_store::{NewAccount, RELEASES, StoreError, Wanted};
 use serde_json::{Value, json};
@@ -115,7 +116,7 @@ pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
         error => error.into(),
     })?;
     call.api.hub().accounts_changed();
-    let answer = show(&row, Utc::now());
+    let answer = show(&row, clock::now());
     call.store_answer(StatusCode::CREATED, &answer).await;
     Ok(Reply::kept(StatusCode::CREATED, answer))
 }

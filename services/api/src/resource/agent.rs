@@ -21,6 +21,7 @@ use instar_core::rune::Draft;
 use instar_core::rune::payload::AgentDriveStarted;
 use instar_runtime::flow::{self, NewAgent};
 use instar_runtime::{ActError, is_unheard};
+use instar_store::clock;
 use instar_store::entity::{agent, session, turn};
 use instar_store::{Change, Commit};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -358,7 +359,7 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
         .all(call.api.db())
         .await?;
     let agents: Vec<agent::Model> = rows.iter().map(|(row, _)| row.clone()).collect();
-    let (limits, now) = (budget::of_agents(&call, &agents).await?, chrono::Utc::now());
+    let (limits, now) = (budget::of_agents(&call, &agents).await?, clock::now());
     let with_limits = |(row, session): (agent::Model, Option<session::Model>)| {
         let mut shown = show(&row);
         let own: Vec<_> = limits.iter().filter(|limit| limit.scope_id == row.id).cloned().collect();
@@ -373,7 +374,7 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
 pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
     let (row, session, limits) = budget::of_agent(&call).await?;
     let mut shown = show(&row);
-    budget::add_state(&mut shown, &limits, &session, chrono::Utc::now());
+    budget::add_state(&mut shown, &limits, &session, clock::now());
     let children = agent::Entity::find().filter(agent::Column::ParentId.eq(row.id));
     let children = children.filter(agent::Column::Drive.ne(DELETED)).order_by_asc(agent::Column::Id);
     let children: Vec<Uuid> = children.select_only().column(agent::Column::Id).into_tuple().all(call.api.db()).await?;
@@ -386,7 +387,7 @@ pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
 
 /// Why it does nothing, if it could.
 async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> Result<Option<Value>, Problem> {
-    let (db, id, now) = (call.api.db(), AgentId::from(row.id), chrono::Utc::now());
+    let (db, id, now) = (call.api.db(), AgentId::from(row.id), clock::now());
     let live = turn::Entity::find()
         .filter(turn::Column::SessionId.eq(row.session_id))
         .filter(turn::Column::AgentId.eq(row.id))

@@ -5,10 +5,11 @@ use super::session::show;
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
 use axum::http::StatusCode;
-use chrono::{Duration, Utc};
+use chrono::Duration;
 use instar_core::id::SessionId;
 use instar_core::machine::By;
 use instar_runtime::ARCHIVE_TIMER;
+use instar_store::clock;
 use instar_store::entity::timer;
 use std::sync::Arc;
 
@@ -20,7 +21,7 @@ pub(crate) async fn archive(call: Arc<Call>) -> Result<Reply, Problem> {
     let row = find::session(&call).await?;
     let (id, hub) = (SessionId::from(row.id), call.api.hub().clone());
     hub.may_archive(&row, By::User)?;
-    let now = Utc::now();
+    let now = clock::now();
     let request = timer::Model {
         id: row.id,
         session_id: row.id,

@@ -9,7 +9,6 @@ use crate::page::Page;
 use crate::problem::{Problem, runes_of};
 use crate::shape::{Kind, Shape, may, must};
 use axum::http::StatusCode;
-use chrono::{SubsecRound, Utc};
 use instar_core::asset::lineage::{Made, Version, Way, lineage as trace};
 use instar_core::asset::{Role, Schema, Type};
 use instar_core::id::{AssetId, CallId, HopId, MissionId, SessionId, StepId};
@@ -17,6 +16,7 @@ use instar_core::machine::asset as machine;
 use instar_core::vocabulary::canonical_state;
 use instar_runtime::asset::{made_from, schema_of};
 use instar_runtime::{Act, ActError, Row};
+use instar_store::clock;
 use instar_store::entity::{asset, asset_version, mission, session};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde::Deserialize;
@@ -283,7 +283,7 @@ struct New {
 
 impl New {
     fn row(&self, mission: &mission::Model, author: &str) -> asset::Model {
-        let at = Utc::now().trunc_subsecs(6);
+        let at = clock::now();
         asset::Model {
             id: Uuid::now_v7(),
             session_id: mission.session_id,

@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use chrono::{DateTime, SubsecRound, Utc};
 use instar_core::id::{AgentId, BroadcastId, SessionId};
 use instar_runtime::flow;
+use instar_store::clock;
 use instar_store::entity::broadcast;
 use instar_store::{Addressee, Answer};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -80,7 +81,7 @@ fn show(row: &broadcast::Model) -> Value {
 
 pub(crate) async fn send(call: Arc<Call>) -> Result<Reply, Problem> {
     let new: New = call.read()?;
-    let now = Utc::now().trunc_subsecs(6);
+    let now = clock::now();
     if new.expires_at.is_some_and(|at| at <= now) {
         return Err(Problem::field("expires_at", "is past: give a time to come, or leave it out".to_owned()));
     }
@@ -100,7 +101,7 @@ pub(crate) async fn send(call: Arc<Call>) -> Result<Reply, Problem> {
             standing: new.standing.unwrap_or(true),
             expires_at: new.expires_at.map(|at| at.trunc_subsecs(6)),
             sender: call.actor().id,
-            created_at: Utc::now().trunc_subsecs(6),
+            created_at: clock::now(),
             version: 0,
         };
         let skipped = |found: &&Addressee| json!({"agent": AgentId::from(found.agent.id), "reason": flow::skips(found).unwrap_or_default()});

@@ -4,7 +4,7 @@ use crate::call::{Call, Reply};
 use crate::problem::Problem;
 use crate::shape::{Kind, Shape, Wrong, may, must};
 use axum::http::StatusCode;
-use chrono::{SubsecRound, Utc};
+use instar_store::clock;
 use instar_store::entity::registered_tool;
 use instar_tools::{Origin, Refused, Spec, Tool};
 use serde_json::{Value, json};
@@ -96,7 +96,7 @@ pub(crate) async fn register(call: Arc<Call>) -> Result<Reply, Problem> {
     let spec: Spec = call.read().map_err(|no| misread(&call).map_or(no, Problem::invalid))?;
     call.api.discovered.look().await;
     let tool = call.api.catalog.tools.register(spec, Origin::Api).map_err(refused)?;
-    let at = Utc::now().trunc_subsecs(6);
+    let at = clock::now();
     let row = registered_tool::Model {
         name: tool.name().to_owned(),
         spec: json!(tool.spec()),

@@ -5,11 +5,12 @@ use super::turn::not_after;
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
 use crate::shape::{Kind, Shape, may, must};
-use chrono::{Duration, Utc};
+use chrono::Duration;
 use instar_core::context::{Budget, digest, json_bytes};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_runtime::context::{self, CALLS_MAX, Facts, Frozen, Rows, Setting};
 use instar_runtime::plan::Work;
+use instar_store::clock;
 use instar_store::entity::{agent, message, tool_call, turn};
 use instar_tools::Offer;
 use serde_json::{Value, json};
@@ -105,7 +106,7 @@ impl Past {
         let turns = u64::from(config.history_messages_max);
         let noted = frozen.words(number).is_some();
         let window = frozen.window.unwrap_or(if noted { UNLIMITED } else { turns });
-        let latest = turn.ended_at.unwrap_or_else(Utc::now) + Duration::minutes(1);
+        let latest = turn.ended_at.unwrap_or_else(clock::now) + Duration::minutes(1);
         let mut messages = store.messages_up_to(owner, id, MessageId::from(not_after(latest)), window).await?;
         let seen = store.calls_seen(owner, id, turns).await?;
         let (calls, mut earlier): (Vec<_>, Vec<_>) = seen.into_iter().partition(|c| c.turn_id == Some(turn.id));
@@ -119,7 +120,7 @@ impl Past {
         let facts = match frozen.facts(number) {
             Some(facts) => facts.clone().told(store, &turn).await?,
             None if noted => Facts::default().told(store, &turn).await?,
-            None => Facts::read(store, agent, &turn, Utc::now()).await?,
+            None => Facts::read(store, agent, &turn, clock::now()).await?,
         };
         Ok(Past { turn, frozen, number, messages, calls, earlier, facts, window })
     }

@@ -8,6 +8,7 @@ use crate::shape::{Kind, Shape, may, must};
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
 use instar_store::NewKey;
+use instar_store::clock;
 use instar_store::entity::api_key;
 use serde_json::{Value, json};
 use std::io::Read;
@@ -83,7 +84,7 @@ pub(crate) async fn create(call: Arc<Call>) -> Result<Reply, Problem> {
     let role = Role::parse(text("role")).ok_or_else(|| Problem::field("role", "is not a role"))?;
     let expires_at = match call.body.get("expires_at").and_then(Value::as_str).map(str::parse::<DateTime<Utc>>) {
         Some(Err(_)) => return Err(Problem::field("expires_at", "is no time as in 2030-01-31T12:00:00Z")),
-        Some(Ok(at)) if at <= Utc::now() => return Err(Problem::field("expires_at", "is not in the future")),
+        Some(Ok(at)) if at <= clock::now() => return Err(Problem::field("expires_at", "is not in the future")),
         given => given.transpose().ok().flatten(),
     };
     let key = fresh_key().map_err(|error| Problem::internal(&error))?;

@@ -5,9 +5,9 @@ use crate::call::{Call, Reply};
 use crate::problem::Problem;
 use crate::shape::{Kind, Shape, may, must};
 use axum::http::StatusCode;
-use chrono::{SubsecRound, Utc};
 use instar_core::id::WorkerId;
 use instar_runtime::unavailable;
+use instar_store::clock;
 use instar_store::entity::{mcp_server, mcp_tool};
 use instar_tools::mcp::ToolStanding;
 use instar_tools::{Origin, Spec, Tool};
@@ -90,7 +90,7 @@ pub(crate) async fn accept(call: Arc<Call>) -> Result<Reply, Problem> {
         let detail = "the server offers another definition by now: look at the tool again";
         return Err(Problem::conflict("digest_mismatch", detail).with("hash", wanted));
     }
-    let (by, at) = (call.actor().id, Utc::now().trunc_subsecs(6));
+    let (by, at) = (call.actor().id, clock::now());
     let decide = move |rows: &[mcp_tool::Model]| {
         let meant =
             rows.iter().filter(|row| row.name == name && row.offered_hash.is_some() && row.offered_hash == wanted);

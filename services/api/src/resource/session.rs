@@ -19,6 +19,7 @@ use instar_core::rune::payload::{ConfigUpdated, SessionUnsuspended};
 use instar_core::rune::{Draft, Hash};
 use instar_runtime::flow::{self, NewSession};
 use instar_runtime::{Act, hold};
+use instar_store::clock;
 use instar_store::entity::session;
 use instar_store::{Change, Commit};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -169,7 +170,7 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
     }
     let rows = query.order_by_desc(session::Column::Id).limit(page.rows()).all(call.api.db()).await?;
     let limited: Vec<_> = rows.iter().filter_map(flow::session_scope).collect();
-    let (limits, now) = (call.api.store().budgets(&limited).await?, chrono::Utc::now());
+    let (limits, now) = (call.api.store().budgets(&limited).await?, clock::now());
     let with_limits = |row: session::Model| {
         let mut shown = show(&row);
         let own: Vec<_> = limits.iter().filter(|limit| limit.scope_id == row.id).cloned().collect();
@@ -192,7 +193,7 @@ pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
     let row = find::session(&call).await?;
     let mut shown = show(&row);
     let limits = call.api.store().budgets(flow::session_scope(&row).as_slice()).await?;
-    budget::add_state(&mut shown, &limits, &row, chrono::Utc::now());
+    budget::add_state(&mut shown, &limits, &row, clock::now());
     shown["usage"] = call.api.store().usage_of(SessionId::from(row.id)).await?;
     if row.status == "archived"
         && let Some(archive) = call.api.store().archive_of(SessionId::from(row.id)).await?

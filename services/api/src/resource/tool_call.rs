@@ -16,6 +16,7 @@ use instar_core::rune::Draft;
 use instar_core::rune::payload::{ToolApproved, ToolResolved};
 use instar_runtime::hold::Holds;
 use instar_runtime::{ActError, flow, step};
+use instar_store::clock;
 use instar_store::entity::{agent, session, tool_call};
 use instar_store::{Change, Commit};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
@@ -88,7 +89,7 @@ pub(crate) fn show(row: &tool_call::Model) -> Value {
 
 /// With the time that is left to decide: it stands still while the session is held.
 fn show_in(row: &tool_call::Model, session: &session::Model) -> Value {
-    let held = Holds::of(session).within(row.created_at, Utc::now());
+    let held = Holds::of(session).within(row.created_at, clock::now());
     let expires_at = row.expires_at.map(|at| at + held).filter(|_| row.ended_at.is_none()).or(row.expires_at);
     let mut shown = show(row);
     shown["expires_at"] = json!(expires_at);
@@ -174,7 +175,7 @@ fn undecided(row: &tool_call::Model, event: &str) -> Result<(), Problem> {
 
 /// What nobody approved in time is not run, also while its timer is on the way. How long it was held does not count.
 fn in_time(row: &tool_call::Model, session: &session::Model) -> Result<(), Problem> {
-    let now = Utc::now();
+    let now = clock::now();
     let until = row.expires_at.map(|at| at + Holds::of(session).within(row.created_at, now));
     match until.filter(|until| row.status == "awaiting_approval" && *until <= now) {
         Some(until) => {
@@ -230,7 +231,7 @@ async fn command(call: &Call, event: &str, reason: &str) -> Result<Reply, Proble
     let mut act = command.act().reason(reason).telling("tool.denied", json!({"reason": reason, "by": by}));
     if event == "denied" && call.carried_out().is_none() {
         undecided(&row, event)?;
-        let approval = decided(&row, event, &by, Utc::now());
+        let approval = decided(&row, event, &by, clock::now());
         act = act.setting(move |change| change.set(tool_call::Column::Approval, approval.clone()));
     }
     let hub = call.api.hub();

@@ -12,6 +12,7 @@ use crate::stream::{End, Heard};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::machine::{Phase, turn as machine};
 use instar_runtime::flow;
+use instar_store::clock;
 use instar_store::entity::{agent, message, session, tool_call, turn};
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
 use serde_json::{Value, json};
@@ -109,7 +110,7 @@ async fn shown(call: &Call, turns: &[turn::Model]) -> Result<Vec<Value>, Problem
     let live: Vec<&turn::Model> = turns.iter().filter(|turn| turn.ended_at.is_none()).collect();
     // By agent, up to the end of the turns: there is no index by turn, and none is wanted on the hot path.
     let of = turns.iter().map(|turn| turn.agent_id);
-    let latest = turns.iter().map(|turn| turn.ended_at.unwrap_or_else(chrono::Utc::now)).max().unwrap_or_default();
+    let latest = turns.iter().map(|turn| turn.ended_at.unwrap_or_else(clock::now)).max().unwrap_or_default();
     let rows_max = INPUT_ROWS_MAX * turns.len() as u64;
     let said = message::Entity::find()
         .filter(message::Column::AgentId.is_in(of))
@@ -146,8 +147,7 @@ async fn shown(call: &Call, turns: &[turn::Model]) -> Result<Vec<Value>, Problem
             .await?;
         begun.extend(rows.into_iter().map(|row| (row.agent_id, row.id)));
     }
-    let (alive, now) =
-        (call.api.store().alive_among(&owners(agents.values(), calls.iter())).await?, chrono::Utc::now());
+    let (alive, now) = (call.api.store().alive_among(&owners(agents.values(), calls.iter())).await?, clock::now());
     let show = |turn: &turn::Model| {
         let waiting = agents.get(&turn.agent_id).zip(sessions.get(&turn.session_id)).and_then(|(agent, session)| {
             let own: Vec<tool_call::Model> = calls.iter().filter(|c| c.turn_id == Some(turn.id)).cloned().collect();

@@ -27,6 +27,7 @@ use instar_core::rune::{Actor, Rune};
 use instar_runtime::flow::{self, FlowError, Outcome};
 use instar_runtime::plan::Purpose;
 use instar_runtime::{Act, ActError};
+use instar_store::clock;
 use instar_store::entity::{agent, plan, plan_turn, session, tool_call};
 use instar_store::{Commit, Landed, StoreError};
 use instar_tools::{Kind, Native, Spec};
@@ -193,7 +194,7 @@ enum Settled {
 
 /// Looks, works out what to change, commits; looks again if something moved in between.
 async fn settle(runner: &Runner, native: Native, call: &mut tool_call::Model) -> Result<Settled, Failed> {
-    let began = Utc::now();
+    let began = clock::now();
     let tool = match refusal(runner, call) {
         Ok(tool) => tool,
         Err(outcome) => return Ok(Settled::Answered(outcome)),
@@ -268,5 +269,5 @@ pub(crate) fn error_of(why: impl Into<String>) -> Outcome {
 }
 
 fn timed(outcome: Outcome, began: DateTime<Utc>) -> Outcome {
-    Outcome { duration_ms: (Utc::now() - began).num_milliseconds().max(0), ..outcome }
+    Outcome { duration_ms: (clock::now() - began).num_milliseconds().max(0), ..outcome }
 }
