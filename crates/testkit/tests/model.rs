@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use http::{Response, post};
 use instar_testkit::Model;
 use instar_testkit::model::{Break, Dialect, Finish, Refusal, Reply, Script};
+use instar_testkit::wait;
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -304,4 +305,21 @@ async fn a_cut_answer_that_is_not_streamed_ends_in_its_middle() {
     let model = Model::start(Script::replies([reply])).await.unwrap();
     let response = ask(&model, Dialect::Chat, &question(Dialect::Chat, false)).await;
     assert!(!response.complete && response.body.starts_with('{') && !response.body.ends_with('}'));
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_wait_for_the_end_is_noticed() {
+    let slow =
+        |words: usize| Reply::chunks((0..words).map(|_| "word ")).slow(Duration::ZERO, Duration::from_millis(20));
+    let model =
+        Model::start(Script::replies([slow(2), slow(1_000), Reply::hang(), Reply::server_error()])).await.unwrap();
+    let body = question(Dialect::Chat, true);
+    ask(&model, Dialect::Chat, &body).await;
+    for _ in 0..2 {
+        let asked = ask_for(&model, Dialect::Chat, &body, PATIENCE);
+        assert!(tokio::time::timeout(Duration::from_millis(300), asked).await.is_err());
+    }
+    assert_eq!(ask(&model, Dialect::Chat, &body).await.status, 500);
+    wait::until(PATIENCE, || async { model.counts().given_up == 2 }).await;
+    assert_eq!(model.given_up().iter().map(|one| one.request).collect::<Vec<_>>(), [2, 3]);
 }

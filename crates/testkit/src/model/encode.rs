@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures::stream::{self, StreamExt};
 
 use super::reply::{Break, Outcome, Refusal, Reply};
-use super::{Dialect, Request, chat, messages};
+use super::{Dialect, Hearing, Request, chat, messages};
 
 type Item = Result<Bytes, io::Error>;
 
@@ -22,17 +22,20 @@ enum Step {
     Hang,
 }
 
-pub(super) async fn response(reply: &Reply, request: &Request) -> Response<Body> {
+pub(super) async fn response(reply: &Reply, request: &Request, mut hearing: Hearing) -> Response<Body> {
     pause(reply.first_after).await;
     match &reply.outcome {
-        Outcome::Answer => answer(reply, request),
-        Outcome::Refusal(refusal) => refused(refusal, request.dialect),
+        Outcome::Answer => return answer(reply, request, hearing),
         Outcome::Never(Break::Hang) => std::future::pending().await,
-        Outcome::Never(_) => crate::http::cut_connection(),
+        Outcome::Refusal(_) | Outcome::Never(_) => hearing.over(),
+    }
+    match &reply.outcome {
+        Outcome::Refusal(refusal) => refused(refusal, request.dialect),
+        _ => crate::http::cut_connection(),
     }
 }
 
-fn answer(reply: &Reply, request: &Request) -> Response<Body> {
+fn answer(reply: &Reply, request: &Request, mut hearing: Hearing) -> Response<Body> {
     let streaming = request.is_streaming();
     let steps = match (streaming, request.dialect) {
         (true, Dialect::Chat) => broken(chat::frames(reply, request), reply, chat::error_frame),
@@ -40,22 +43,28 @@ fn answer(reply: &Reply, request: &Request) -> Response<Body> {
         (false, Dialect::Chat) => halved(chat::whole(reply, request).to_string(), reply),
         (false, Dialect::Messages) => halved(messages::whole(reply, request).to_string(), reply),
     };
-    let between = reply.between;
-    let body = stream::iter(steps).enumerate().then(move |(place, step)| async move {
-        if place > 0 {
-            pause(between).await;
+    let (between, last) = (reply.between, steps.len().saturating_sub(1));
+    let body = stream::iter(steps).enumerate().then(move |(place, step)| {
+        // With the last of it the reply is whole, whether or not its end is waited for.
+        if place == last && !matches!(step, Step::Hang) {
+            hearing.over();
         }
-        let sent: Item = match step {
-            Step::Bytes(text) => Ok(Bytes::from(text)),
-            // An error of the body makes the server close the connection in the middle of it.
-            Step::Cut => {
-                // Let what was sent before leave first.
-                tokio::task::yield_now().await;
-                Err(io::Error::other("cut by the script"))
+        async move {
+            if place > 0 {
+                pause(between).await;
             }
-            Step::Hang => std::future::pending().await,
-        };
-        sent
+            let sent: Item = match step {
+                Step::Bytes(text) => Ok(Bytes::from(text)),
+                // An error of the body makes the server close the connection in the middle of it.
+                Step::Cut => {
+                    // Let what was sent before leave first.
+                    tokio::task::yield_now().await;
+                    Err(io::Error::other("cut by the script"))
+                }
+                Step::Hang => std::future::pending().await,
+            };
+            sent
+        }
     });
     let kind = if streaming { "text/event-stream; charset=utf-8" } else { "application/json" };
     build(200, kind, request.dialect, &[], Body::from_stream(body))

@@ -15,7 +15,7 @@ mod script;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use anyhow::Result;
 use axum::Router;
@@ -47,11 +47,22 @@ pub struct Counts {
     pub invalid: u64,
     /// Most requests whose reply was being prepared at one time.
     pub together_max: u64,
+    /// Replies that the client did not wait for to the end.
+    pub given_up: u64,
+}
+
+/// A reply whose client closed the connection before it was whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GivenUp {
+    /// The number of its request.
+    pub request: u64,
+    pub at: Instant,
 }
 
 struct Inner {
     script: Script,
     recorded: VecDeque<Request>,
+    given_up: VecDeque<GivenUp>,
     counts: Counts,
     together: u64,
 }
@@ -66,8 +77,8 @@ pub struct Model {
 
 impl Model {
     pub async fn start(script: Script) -> Result<Self> {
-        let (recorded, counts) = (VecDeque::new(), Counts::default());
-        let inner = Arc::new(Mutex::new(Inner { script, recorded, counts, together: 0 }));
+        let (recorded, given_up, counts) = (VecDeque::new(), VecDeque::new(), Counts::default());
+        let inner = Arc::new(Mutex::new(Inner { script, recorded, given_up, counts, together: 0 }));
         let routes = Router::new()
             .route("/v1/chat/completions", post(|state, headers, body| serve(Dialect::Chat, state, headers, body)))
             .route("/v1/messages", post(|state, headers, body| serve(Dialect::Messages, state, headers, body)))
@@ -92,6 +103,11 @@ impl Model {
         lock(&self.inner).recorded.iter().cloned().collect()
     }
 
+    /// The replies so far that a client gave up, in that order; at most the last ten thousand.
+    pub fn given_up(&self) -> Vec<GivenUp> {
+        lock(&self.inner).given_up.iter().copied().collect()
+    }
+
     pub fn counts(&self) -> Counts {
         lock(&self.inner).counts
     }
@@ -107,6 +123,31 @@ struct Together(Shared);
 impl Drop for Together {
     fn drop(&mut self) {
         lock(&self.0).together -= 1;
+    }
+}
+
+/// Goes with a reply to its last byte; dropped before that, the client has gone.
+pub(crate) struct Hearing {
+    request: u64,
+    shared: Option<Shared>,
+}
+
+impl Hearing {
+    /// What ends from here on is not the client's doing.
+    pub(crate) fn over(&mut self) {
+        self.shared = None;
+    }
+}
+
+impl Drop for Hearing {
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.take() else { return };
+        let mut inner = lock(&shared);
+        inner.counts.given_up += 1;
+        if inner.given_up.len() == RECORDED_MAX {
+            inner.given_up.pop_front();
+        }
+        inner.given_up.push_back(GivenUp { request: self.request, at: Instant::now() });
     }
 }
 
@@ -145,5 +186,6 @@ async fn serve(dialect: Dialect, State(shared): State<Shared>, headers: HeaderMa
         let counts = &mut lock(&shared).counts;
         *(if answers { &mut counts.answered } else { &mut counts.refused }) += 1;
     }
-    encode::response(&reply, &request).await
+    let hearing = Hearing { request: request.number, shared: Some(shared) };
+    encode::response(&reply, &request, hearing).await
 }
