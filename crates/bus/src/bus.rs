@@ -21,6 +21,7 @@ use crate::publish::{Outgoing, Receipt, Sent, Stamp};
 use crate::stats::{BusStats, Counters};
 use crate::subject::{Namespace, Subject, Topic};
 use crate::topology;
+use crate::watch::Watch;
 use crate::wire::Wire;
 
 pub(crate) enum Backend {
@@ -73,7 +74,8 @@ pub struct Bus {
 }
 
 impl Bus {
-    /// Connects to NATS, refuses a server that is too old, and makes sure of the streams.
+    /// Connects to NATS, refuses a server that is too old, and makes sure of the streams. Where no server answers in
+    /// time, the bus is there all the same, down, and joins one as soon as there is one: see [`Bus::watch`].
     pub async fn connect(space: Namespace, connection: &Connection, options: Options) -> Result<Self, BusError> {
         let counters = Arc::new(Counters::default());
         let streams = topology::streams(&space, &options.streams);
@@ -108,6 +110,15 @@ impl Bus {
             Backend::Nats(link) => link.connected(),
             Backend::Local(_) => true,
         }
+    }
+
+    /// Tells when the bus goes down and when it is up again: the server is connected and has the streams. One that
+    /// stopped is known at once, one that is silent after [a second and a half](crate::SILENCE_NOTICED).
+    pub fn watch(&self) -> Watch {
+        Watch::new(match &self.core.backend {
+            Backend::Nats(link) => Some(link.health()),
+            Backend::Local(_) => None,
+        })
     }
 
     /// Stores a message and waits until the server has it.

@@ -27,9 +27,6 @@ pub enum BusError {
     #[error(transparent)]
     Subject(#[from] SubjectError),
 
-    #[error("no NATS server answered at {url} within {within:?} ({reason}): start it, or correct nats.url")]
-    Unreachable { url: String, within: Duration, reason: String },
-
     #[error(
         "the NATS connection is not usable as configured ({reason}): correct the credentials or \
          certificate files named in the nats settings"
@@ -98,8 +95,7 @@ impl BusError {
     /// Whether the same call can succeed later without anybody changing anything.
     pub fn retryable(&self) -> bool {
         match self {
-            Self::Unreachable { .. }
-            | Self::Busy { .. }
+            Self::Busy { .. }
             | Self::Timeout { .. }
             | Self::NoStream { .. }
             | Self::Full { .. }

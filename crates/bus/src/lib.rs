@@ -21,6 +21,7 @@ mod stats;
 pub mod subject;
 pub mod topology;
 mod version;
+mod watch;
 mod wire;
 
 pub use bus::Bus;
@@ -30,8 +31,10 @@ pub use delivery::Delivery;
 pub use error::{BusError, SubjectError};
 pub use instar_proto::v1 as message;
 pub use live::{Heard, Listener};
+pub use nats::SILENCE_NOTICED;
 pub use options::{Connection, Options};
 pub use publish::{Receipt, Sent, Stamp};
 pub use stats::BusStats;
 pub use subject::{Namespace, Subject, Topic, transition_subjects};
+pub use watch::Watch;
 pub use wire::Wire;

@@ -42,7 +42,7 @@ impl Default for Options {
 pub struct Connection {
     /// One or several, separated by commas. May hold user and password.
     pub url: String,
-    /// How long a server may take to appear at start.
+    /// How long a server may take to appear at start; after that it is gone on without, until there is one.
     pub within: Duration,
     /// Shown in the server's connection list.
     pub name: String,
@@ -56,7 +56,7 @@ impl Connection {
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
-            within: Duration::from_secs(10),
+            within: Duration::from_secs(2),
             name: "instar".into(),
             credentials_file: None,
             root_certificate_file: None,

@@ -15,18 +15,22 @@ use crate::error::BusError;
 use crate::options::Connection;
 use crate::version::{self, Verdict};
 
-const ATTEMPT: Duration = Duration::from_secs(2);
-/// A peer that vanished without closing is noticed after two or three of these. Until then nothing is heard and
-/// every publish runs into its limit.
-const PING_INTERVAL: Duration = Duration::from_secs(3);
+/// With the pause after it, an outage that ended is over after two seconds.
+const ATTEMPT: Duration = Duration::from_millis(1_500);
+/// How soon a peer that vanished without closing is noticed. Until then nothing is heard and every publish runs into
+/// its limit.
+pub const SILENCE_NOTICED: Duration = Duration::from_millis(1_500);
+/// The client gives a connection up when the third of these goes unanswered.
+const PINGS: u32 = 3;
 /// Commands that may wait for the socket; acks and live messages share it with publishes.
 const COMMANDS_MAX: usize = 8 * 1024;
 
+/// A client, and whether it has reached a server. One that has not goes on trying.
 pub(super) async fn dial(
     connection: &Connection,
     deadline: Instant,
     health: Arc<watch::Sender<Health>>,
-) -> Result<Client, BusError> {
+) -> Result<(Client, bool), BusError> {
     // Without user and password: the client prints its addresses where logs are detailed, and takes the two from
     // its options only.
     let shown = connection.shown();
@@ -35,7 +39,7 @@ pub(super) async fn dial(
     loop {
         let options = options(connection, health.clone()).await?;
         let reason = match timeout_at(deadline, options.connect(&addresses)).await {
-            Ok(Ok(client)) => return accept(client, &health, deadline).await,
+            Ok(Ok(client)) => return Ok((accept(client, &health, deadline).await?, true)),
             Ok(Err(error)) => match error.kind() {
                 ConnectErrorKind::ServerParse
                 | ConnectErrorKind::Authentication
@@ -49,8 +53,10 @@ pub(super) async fn dial(
         };
         let pause = backoff(failures);
         if Instant::now() + pause >= deadline {
-            let (url, within) = (connection.shown(), connection.within);
-            return Err(BusError::Unreachable { url, within, reason });
+            tracing::warn!(url = shown, within = ?connection.within, reason, "no NATS server answers; going on without");
+            let options = self::options(connection, health).await?.retry_on_initial_connect();
+            let client = options.connect(&addresses).await;
+            return Ok((client.map_err(|error| BusError::Setup { reason: error.to_string() })?, false));
         }
         sleep(pause).await;
         failures += 1;
@@ -72,17 +78,17 @@ async fn options(connection: &Connection, health: Arc<watch::Sender<Health>>) ->
     let mut options = ConnectOptions::new()
         .name(&connection.name)
         .connection_timeout(ATTEMPT)
-        .ping_interval(PING_INTERVAL)
+        .ping_interval(SILENCE_NOTICED / PINGS)
         .client_capacity(COMMANDS_MAX)
         .reconnect_delay_callback(backoff)
         .event_callback(move |event| {
             match event {
                 Event::Connected => health.send_modify(|health| {
-                    health.connected = true;
+                    (health.connected, health.usable) = (true, false);
                     health.connects += 1;
                 }),
                 Event::Disconnected | Event::Closed => {
-                    health.send_modify(|health| health.connected = false);
+                    health.send_modify(|health| (health.connected, health.usable) = (false, false));
                 }
                 Event::ServerError(error) => tracing::warn!(%error, "NATS server reports"),
                 Event::ClientError(error) => tracing::debug!(%error, "NATS client reports"),

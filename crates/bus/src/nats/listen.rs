@@ -63,7 +63,7 @@ impl Link {
         };
         // The server has read our subscriptions once it answered a later request. If it can't answer
         // now, listening still works from the reconnect on, with a gap at the beginning.
-        if !self.round_trip().await {
+        if !self.connected() || !self.round_trip().await {
             mailbox.interrupt();
         }
         let pump = pump(select_all(subscribers?), mailbox, health, self.counters.clone());

@@ -28,14 +28,17 @@ use crate::subject::Namespace;
 use crate::topology::{Role, StreamSpec};
 use crate::version;
 
+pub use connect::SILENCE_NOTICED;
 use publisher::Publisher;
 use returns::Returns;
 pub(crate) use source::{Source, Ticket};
 
 /// What a connection went through, so that others notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Health {
+pub(crate) struct Health {
     connected: bool,
+    /// The server of this connection was found to have the streams.
+    pub(crate) usable: bool,
     /// How often it was established.
     connects: u64,
     /// How often streams were found to be new ones. A decision about a message of an earlier
@@ -43,9 +46,13 @@ struct Health {
     generation: u64,
 }
 
-/// The last repair that succeeded.
+/// How long a server that cannot be used as it is is left alone. Nobody has to start anything anew once it can.
+const UNSUITABLE: Duration = Duration::from_secs(5);
+
+/// The last repair that succeeded. None: no server was reached yet.
+#[derive(Default)]
 struct Repaired {
-    begun: Instant,
+    begun: Option<Instant>,
     born: Vec<i128>,
 }
 
@@ -71,14 +78,25 @@ impl Link {
     ) -> Result<Arc<Self>, BusError> {
         let deadline = Instant::now() + connection.within;
         let health = Arc::new(watch::Sender::new(Health::default()));
-        let client = connect::dial(connection, deadline, health.clone()).await?;
+        let (client, reached) = connect::dial(connection, deadline, health.clone()).await?;
         let context = jetstream::context::ContextBuilder::new()
             .timeout(options.publish_within)
             .max_ack_inflight(options.in_flight_max.max(1) * 2)
             .build(client.clone());
-        let begun = Instant::now();
-        let found = connect::until(deadline, || ensure::streams(&context, &space, &streams)).await?;
-
+        let (begun, connects) = (Instant::now(), health.borrow().connects);
+        let mut repaired = Repaired::default();
+        if reached {
+            match connect::until(deadline, || ensure::streams(&context, &space, &streams)).await {
+                Ok(found) => {
+                    repaired = Repaired { begun: Some(begun), born: found.born };
+                    health.send_if_modified(|health| health.found(connects));
+                }
+                Err(error) if error.retryable() => {
+                    tracing::warn!(%error, "the bus is down; it is joined as soon as that is possible");
+                }
+                Err(error) => return Err(error),
+            }
+        }
         let missing = Arc::new(Notify::new());
         let publisher =
             Publisher::start(context.clone(), health.subscribe(), options, counters.clone(), missing.clone());
@@ -91,7 +109,7 @@ impl Link {
             counters,
             health,
             publisher,
-            repaired: tokio::sync::Mutex::new(Repaired { begun, born: found.born }),
+            repaired: tokio::sync::Mutex::new(repaired),
         });
         tokio::spawn(supervise(Arc::downgrade(&link), link.health.subscribe(), missing));
         Ok(link)
@@ -99,6 +117,10 @@ impl Link {
 
     pub(crate) fn connected(&self) -> bool {
         self.health.borrow().connected
+    }
+
+    pub(crate) fn health(&self) -> watch::Receiver<Health> {
+        self.health.subscribe()
     }
 
     pub(crate) fn payload_bytes_max(&self) -> usize {
@@ -147,28 +169,29 @@ impl Link {
     async fn repair(&self) -> Result<(), BusError> {
         let asked = Instant::now();
         let mut repaired = self.repaired.lock().await;
-        if repaired.begun >= asked {
+        if repaired.begun.is_some_and(|begun| begun >= asked) {
             return Ok(());
         }
+        version::check(&self.client.server_info().version)?;
         let begun = Instant::now();
         let found = match ensure::streams(&self.context, &self.space, &self.streams).await {
             Ok(found) => found,
-            // Was checked at start. Somebody edits a live stream: say so, and go on working.
-            Err(error @ BusError::Drift { .. }) => {
+            // It was as declared once. Somebody edits a live stream: say so, and go on working.
+            Err(error @ BusError::Drift { .. }) if repaired.begun.is_some() => {
                 tracing::error!(%error, "stream changed while in use");
-                repaired.begun = begun;
+                repaired.begun = Some(begun);
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
-        if found.created > 0 {
+        if found.created > 0 && repaired.begun.is_some() {
             tracing::warn!(created = found.created, "streams were missing and have been made again");
             self.counters.topology_repairs.add(found.created);
         }
         if found.born != repaired.born {
             self.health.send_modify(|health| health.generation += 1);
         }
-        *repaired = Repaired { begun, born: found.born };
+        *repaired = Repaired { begun: Some(begun), born: found.born };
         Ok(())
     }
 
@@ -177,40 +200,56 @@ impl Link {
     }
 }
 
-/// After each reconnect, and when a publish finds no stream: make sure of the streams.
+/// After each connect, and when a publish finds no stream: make sure of the streams.
 async fn supervise(link: Weak<Link>, mut health: watch::Receiver<Health>, missing: Arc<Notify>) {
-    let mut connects = health.borrow_and_update().connects;
     loop {
+        let now = *health.borrow_and_update();
+        if now.connected && !now.usable {
+            let Some(()) = mend(&link, now.connects).await else { return };
+        }
         tokio::select! {
-            changed = health.changed() => {
-                let now = *health.borrow_and_update();
-                if changed.is_err() {
-                    return;
-                }
-                if !now.connected || now.connects == connects {
-                    continue;
-                }
-                connects = now.connects;
-            }
-            () = missing.notified() => {}
-        }
-        let mut failures = 0;
-        loop {
-            let Some(link) = link.upgrade() else { return };
-            if let Err(error) = version::check(&link.client.server_info().version) {
-                tracing::error!(%error, "reconnected to an unsuitable server");
-            }
-            match link.repair().await {
-                Ok(()) => break,
-                Err(_) if !link.connected() => break,
-                Err(error) => {
-                    tracing::warn!(%error, failures, "streams could not be checked");
-                    drop(link);
-                    tokio::time::sleep(backoff(failures)).await;
-                    failures += 1;
-                }
+            changed = health.changed() => if changed.is_err() {
+                return;
+            },
+            () = missing.notified() => {
+                let connects = health.borrow_and_update().connects;
+                let Some(()) = mend(&link, connects).await else { return };
             }
         }
+    }
+}
+
+/// Until the server of this connection has the streams, or there is another; `None` when the link is gone.
+async fn mend(link: &Weak<Link>, connects: u64) -> Option<()> {
+    let mut failures = 0;
+    loop {
+        let link = link.upgrade()?;
+        if !link.connected() {
+            return Some(());
+        }
+        let outcome = link.repair().await;
+        let now = *link.health.borrow();
+        if !now.connected || now.connects != connects {
+            return Some(());
+        }
+        let Err(error) = outcome else {
+            link.health.send_if_modified(|health| !health.usable && health.found(connects));
+            return Some(());
+        };
+        link.health.send_if_modified(|health| std::mem::take(&mut health.usable));
+        tracing::warn!(%error, failures, "the bus cannot be used; it is tried again");
+        let pause = if error.retryable() { backoff(failures) } else { UNSUITABLE };
+        drop(link);
+        tokio::time::sleep(pause).await;
+        failures += 1;
+    }
+}
+
+impl Health {
+    /// The streams were found over this connection; whether that is still the one there is.
+    fn found(&mut self, connects: u64) -> bool {
+        self.usable = self.connected && self.connects == connects;
+        self.usable
     }
 }
 
@@ -222,9 +261,9 @@ fn header_map(headers: &[(&'static str, String)]) -> async_nats::HeaderMap {
     map
 }
 
-/// 50 ms, doubling, at most a second: an outage ends when the server is back, not a pause later.
+/// 50 ms, doubling, at most half a second: an outage ends when the server is back, not a pause later.
 fn backoff(failures: usize) -> Duration {
-    Duration::from_millis(50 << failures.min(5)).min(Duration::from_secs(1))
+    Duration::from_millis(50 << failures.min(4)).min(Duration::from_millis(500))
 }
 
 fn link_error(what: &str, error: &dyn std::error::Error) -> BusError {

@@ -28,14 +28,22 @@ pub(crate) struct Source {
     /// The connection this source has already looked after.
     seen: Health,
     failures: usize,
+    /// Its consumer was there once: a missing one was lost.
+    built: bool,
 }
 
 impl Source {
     pub(super) async fn open(link: Arc<Link>, spec: ConsumerSpec) -> Result<Self, BusError> {
         let health = link.health.subscribe();
         let seen = *health.borrow();
-        let mut source = Self { link, spec, puller: None, health, seen, failures: 0 };
-        source.build(false).await?;
+        let mut source = Self { link, spec, puller: None, health, seen, failures: 0, built: false };
+        // While nobody can be asked, it is built as soon as somebody can.
+        if seen.usable {
+            match source.build().await {
+                Err(error) if !error.retryable() || source.health.borrow().usable => return Err(error),
+                _ => {}
+            }
+        }
         Ok(source)
     }
 
@@ -105,26 +113,29 @@ impl Source {
     }
 
     async fn rebuild(&mut self) {
+        // What is asked of nobody would wait in the client until somebody is there, once for every try.
+        let _ = self.health.wait_for(|health| health.usable).await;
         // Failures count until a message arrives: one that is rebuilt only to break again must not spin.
         if self.failures > 0 {
             sleep(backoff(self.failures)).await;
         }
         self.failures += 1;
-        if let Err(error) = self.build(true).await {
+        if let Err(error) = self.build().await {
             tracing::warn!(consumer = self.spec.name, %error, "consumer could not be rebuilt yet");
         }
     }
 
-    async fn build(&mut self, again: bool) -> Result<(), BusError> {
+    async fn build(&mut self) -> Result<(), BusError> {
         self.link.repair().await?;
         self.seen = *self.health.borrow_and_update();
         let stream = self.link.stream_name(self.spec.role);
         let missing = ensure::consumer(&self.link.context, stream, &self.spec).await?;
-        if missing && again {
+        if missing && self.built {
             self.link.counters.topology_repairs.add(1);
         }
         let client = self.link.client.clone();
         self.puller = Some(Puller::open(client, stream, &self.spec.name, &self.spec.pull).await?);
+        self.built = true;
         Ok(())
     }
 

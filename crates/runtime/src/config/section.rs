@@ -34,7 +34,7 @@ pub struct NatsConfig {
     pub url: Option<Secret>,
     /// First token of every subject and stream; two installations on one server differ here. Default `instar`.
     pub prefix: String,
-    /// How long a server may take to appear at start, ms. Default 10 000.
+    /// How long a start waits for a server, ms; then it goes on without. Default 2000.
     pub connect_timeout_ms: u64,
     /// A NATS credentials file. Default: none.
     pub credentials_file: Option<PathBuf>,
@@ -308,7 +308,7 @@ impl Default for NatsConfig {
         Self {
             url: None,
             prefix: "instar".into(),
-            connect_timeout_ms: 10_000,
+            connect_timeout_ms: 2_000,
             credentials_file: None,
             root_certificate_file: None,
             certificate_file: None,
