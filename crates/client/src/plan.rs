@@ -37,9 +37,11 @@ pub struct Plan {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Task {
     pub id: String,
-    /// The name that the plan gives it.
+    /// The id that the plan gives it; tasks of another iteration may have the same.
     #[serde(default)]
     pub key: String,
+    #[serde(default)]
+    pub iteration: i64,
     #[serde(default)]
     pub title: String,
     pub status: String,

@@ -17,6 +17,8 @@ const TEXT_CHARS_MAX: usize = 32_000;
 const TOOLS_MAX: usize = 500;
 const AWAITED_MAX: usize = 100;
 const KEY_CHARS_MAX: usize = 60;
+/// The same with the iteration before it, of which there are 100 at the most.
+const TASK_NAME_CHARS_MAX: usize = KEY_CHARS_MAX + 4;
 const TITLE_CHARS_MAX: usize = 200;
 const REASON_CHARS_MAX: usize = 4_000;
 const CRITERIA_MAX: usize = 20;
@@ -204,8 +206,9 @@ impl Native {
                  say what. You are then asked for its plan anew."
             }
             Native::ProposePlan => {
-                "Hands in the tasks that lead to the goal, all at once. `deps` names the ids of tasks that must be \
-                 completed before; there must be no circle. What is wrong with it is said, and nothing is taken then."
+                "Hands in the tasks that lead to the goal, all at once. `id` is t1, t2 and so on, in every round anew; \
+                 `deps` names tasks that must be completed before, those of this call by their ids and those of an \
+                 earlier round as in 1/t1; there must be no circle. What is wrong with it is said, and nothing is taken then."
             }
             Native::CompleteTask => {
                 "Says that your task is done, and what came of it. `evidence` are ids of runes that bear it out; \
@@ -462,7 +465,7 @@ fn tasks() -> Value {
         "title": text(TITLE_CHARS_MAX),
         "description": text(TEXT_CHARS_MAX),
         "priority": {"type": "string", "enum": Priority::TOKENS, "default": "medium"},
-        "deps": {"type": "array", "items": text(KEY_CHARS_MAX), "maxItems": TASKS_MAX, "uniqueItems": true},
+        "deps": {"type": "array", "items": text(TASK_NAME_CHARS_MAX), "maxItems": TASKS_MAX, "uniqueItems": true},
         "role": {"type": "string", "enum": ROLES, "default": "worker"},
         "success_criteria": criteria,
     });
@@ -478,7 +481,7 @@ fn findings() -> Value {
         "category": {"type": "string", "enum": Category::TOKENS},
         "title": text(TITLE_CHARS_MAX),
         "description": {"type": "string", "maxLength": REASON_CHARS_MAX},
-        "task": text(KEY_CHARS_MAX),
+        "task": text(TASK_NAME_CHARS_MAX),
         "file": {"type": "string", "maxLength": TITLE_CHARS_MAX * 5},
         "line": {"type": "integer", "minimum": 0},
         "suggested_fix": {"type": "string", "maxLength": REASON_CHARS_MAX},

@@ -23,6 +23,7 @@ pub(crate) static PLAIN: Group = Group {
         is_judged_by_the_critic_of_its_session,
         is_judged_and_tried_again,
         is_made_anew_when_the_critic_wants_that,
+        is_numbered_from_t1_in_every_round,
         stops_after_its_last_iteration,
         stops_at_the_first_failure,
         waits_for_what_only_a_person_has,
@@ -308,6 +309,42 @@ async fn is_made_anew_when_the_critic_wants_that(world: World) -> Result<()> {
     let asked = prompts.of("plan");
     ensure!(asked[1].contains("a raft") && asked[1].contains("an error"), "{asked:?}");
     ensure!(asked[1].matches("Goal:").count() == 1, "{asked:?}");
+    Ok(())
+}
+
+/// An id means the task of the newest round that has it; what failed in an earlier one is left.
+async fn is_numbered_from_t1_in_every_round(world: World) -> Result<()> {
+    let lines = Lines::default()
+        .plan(json!([task("t1", &[]), task("t2", &["t1"])]))
+        .plan(json!([task("t1", &["1/t1"]), task("t2", &["t1"])]))
+        .task("t1", [done("a raft"), done("planks")])
+        .task("t2", [failed("it leaks", true), done("a boat")])
+        .verdict(json!([finding("error", Some("t2"))]), true)
+        .pass();
+    let prompts = lines.follow(&world);
+    let (session, plan) = begin(&world, json!({})).await?;
+    let ended = world.until(&format!("/v1/plans/{plan}"), |plan| plan["ended_at"].is_string()).await?;
+    ensure!(ended["status"] == "goal_met" && ended["iteration"] == 2 && ended["revision"] == 2, "{ended}");
+    let tasks = ended["tasks"].as_array().context("tasks")?;
+    let places: Vec<_> = tasks.iter().map(|task| (task["key"].as_str(), task["iteration"].as_i64())).collect();
+    let round = |n| [(Some("t1"), Some(n)), (Some("t2"), Some(n))];
+    ensure!(places == [round(1), round(2)].concat(), "{places:?}");
+    ensure!(tasks[2]["deps"] == json!([tasks[0]["id"]]) && tasks[3]["deps"] == json!([tasks[2]["id"]]), "{ended}");
+    ensure!(tasks[1]["status"] == "failed" && tasks[1]["attempt"] == 1, "the old plan is not gone on with: {ended}");
+    let told = [
+        ("plan", vec!["1/t1 (do t1, completed): a raft", "1/t2 (do t2, failed): it leaks", "from t1"]),
+        ("task t1", vec!["- 1/t1 (do t1): a raft"]),
+        ("task t2", vec!["- t1 (do t1): planks"]),
+        ("verdict", vec!["- 1/t1 (do t1, completed)", "- t1 (do t1, completed)", "- 1/t2 (do t2, failed)"]),
+    ];
+    for (who, words) in told {
+        let said = prompts.of(who).pop().unwrap_or_default();
+        ensure!(words.iter().all(|words| said.contains(words)), "{who} was told: {said}");
+    }
+    let (code, said) = world.run(&["plan", "show", &plan]).await?;
+    ensure!(code == 0 && said.contains("t1: do t1  <- 1/t1"), "{said}");
+    let (code, said) = world.run(&["verify", &session]).await?;
+    ensure!(code == 0, "{said}");
     Ok(())
 }
 

@@ -5,10 +5,12 @@
 mod critique;
 mod graph;
 mod limit;
+mod name;
 
 pub use critique::{Category, Finding, Severity, Verdict, passes, verdict};
 pub use graph::{Node, TASKS_MAX, check};
 pub use limit::{Limits, Spent, Used};
+pub use name::{Named, meant};
 
 use serde::{Deserialize, Serialize};
 

@@ -42,7 +42,7 @@ pub(crate) use message::{Why, queue_for};
 pub use nudge::{NUDGE, NUDGE_TIMER, heed_later_prompt, is_autonomous, is_synthetic, nudge, nudge_later, standing};
 pub use plan::{
     Critique, DISMISS_TIMER, Engaged, Hand, MADE_FOR, NewPlan, NewTask, PLAN_CAUSE, PLAN_TIMER, TASK_CAUSE,
-    ask_for_critique, ask_for_plan, ask_for_report, assign, bear_plan, draft, follow_up, set_goal,
+    ask_for_critique, ask_for_plan, ask_for_report, assign, bear_plan, draft, follow_up, leave_failed, set_goal,
 };
 pub(crate) use plan::{attend_birth, plan_row};
 pub use relaunch::{RELAUNCH_AFTER, RELAUNCH_TIMER, RELAUNCHES_MAX, relaunch, relaunch_after};

@@ -465,6 +465,14 @@ impl Critique {
     }
 }
 
+/// The critic wants another plan: what has failed in this one is not tried again beside it.
+pub fn leave_failed(commit: &mut Commit, tasks: &[task::Model]) {
+    for task in tasks.iter().filter(|task| task.status == "failed" && task.attempt < task.attempts_max) {
+        let change = Change::entity(&task::TABLE, TaskId::from(task.id)).expecting("task", "failed");
+        commit.change(change.version(task.version).set(task::Column::AttemptsMax, task.attempt));
+    }
+}
+
 /// The critic wants tasks tried again or added: the next iteration begins with both.
 pub fn follow_up(
     mut commit: Commit,

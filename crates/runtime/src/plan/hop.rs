@@ -145,10 +145,12 @@ fn last(tasks: &[task::Model]) -> Result<&task::Model, String> {
     }
     match ends[..] {
         [last] if last.status == "completed" => Ok(last),
-        [last] => Err(format!("the plan met its goal, but its last task {} is {}", last.key, last.status)),
+        [last] => {
+            Err(format!("the plan met its goal, but its last task {} is {}", last.name_among(tasks), last.status))
+        }
         _ => {
-            let keys: Vec<&str> = ends.iter().map(|task| task.key.as_str()).collect();
-            Err(format!("the plan met its goal, but of its tasks none is the last alone ({})", keys.join(", ")))
+            let names: Vec<String> = ends.iter().map(|task| task.name_among(tasks)).collect();
+            Err(format!("the plan met its goal, but of its tasks none is the last alone ({})", names.join(", ")))
         }
     }
 }

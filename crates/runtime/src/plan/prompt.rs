@@ -80,10 +80,12 @@ pub(super) fn plan(scene: &Scene) -> String {
     let done: Vec<&task::Model> = scene.tasks.iter().filter(|task| task.status != "cancelled").collect();
     if !done.is_empty() {
         let chars = share(done.len());
-        text += "\nWhat was done so far; new tasks may wait for those that are completed, by their ids:\n";
+        text += "\nWhat was done in earlier rounds. What is completed stays: do not hand it in again. New tasks may wait \
+                 for it, by the name that it has here:\n";
         text += &list(done.iter().map(|task| {
             let came = task.error.as_deref().filter(|_| task.status == "failed").map(str::to_owned);
-            format!("{} ({}, {}): {}", task.key, task.title, task.status, came.unwrap_or_else(|| result(task, chars)))
+            let came = came.unwrap_or_else(|| result(task, chars));
+            format!("{} ({}, {}): {came}", task.named().full(), task.title, task.status)
         }));
     }
     if let Some(said) = scene.critiques.last().filter(|_| plan.iteration > 1) {
@@ -92,8 +94,8 @@ pub(super) fn plan(scene: &Scene) -> String {
     if plan.asked > 0 {
         text += "\nYour turn ended without a plan.\n";
     }
-    text + "\nSplit the goal into tasks and hand all of them in with one call of propose_plan. A task is done by \
-            one agent that sees only its own task and the results of those it waits for: say in it everything it \
+    text + "\nSplit the goal into tasks and hand all of them in with one call of propose_plan. Number their ids from t1, \
+            in every round anew: in deps an id means a task that you hand in now. A task is done by one agent that sees only its own task and the results of those it waits for: say in it everything it \
             needs. Name in deps only what must be finished before; what does not depend on each other is done side \
             by side. If the call is refused, put right what it says and call again."
 }
@@ -109,7 +111,8 @@ pub(super) fn task(scene: &Scene, task: &task::Model) -> String {
     if !deps.is_empty() {
         let chars = share(deps.len());
         text += "\nWhat it builds on:\n";
-        text += &list(deps.iter().map(|dep| format!("{} ({}): {}", dep.key, dep.title, result(dep, chars))));
+        let name = |dep: &task::Model| dep.name_among(&scene.tasks);
+        text += &list(deps.iter().map(|dep| format!("{} ({}): {}", name(dep), dep.title, result(dep, chars))));
     }
     if task.attempt > 1 {
         text += &format!("\nThis is attempt {} of {}.", task.attempt, task.attempts_max);
@@ -161,7 +164,8 @@ pub(super) fn critique(scene: &Scene) -> String {
     );
     let mut text = format!("Goal:\n{}\n\nRubric:\n{rubric}\n\nTasks and what came of them:\n", plan.goal);
     for task in tasks {
-        text += &format!("- {} ({}, {}): {}\n", task.key, task.title, task.status, task.description);
+        let name = task.name_among(&scene.tasks);
+        text += &format!("- {name} ({}, {}): {}\n", task.title, task.status, task.description);
         for one in task.criteria() {
             text += &format!("  done when: {one}\n");
         }

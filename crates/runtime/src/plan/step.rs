@@ -173,7 +173,8 @@ fn blocked(scene: &Scene) -> Option<Step> {
     let mut blocked = scene.tasks.iter().filter(|task| task.status == "blocked");
     // One that waits for no lost task waits for a person.
     blocked.all(|task| task.deps().iter().any(lost)).then(|| {
-        let failed = scene.tasks.iter().filter(|task| task.status == "failed").map(|task| task.key.as_str());
+        let failed =
+            scene.tasks.iter().filter(|task| task.status == "failed").map(|task| task.name_among(&scene.tasks));
         Step::Raise("unresolvable", format!("unresolvable: {} failed for good", failed.collect::<Vec<_>>().join(", ")))
     })
 }

@@ -153,7 +153,10 @@ impl Plans {
     /// What a task waits for from now on.
     fn obstacle(&self, planned: &Planned, reason: &str) -> String {
         match self.dependency(planned.entity.id).filter(|_| planned.mv.row() == "K6") {
-            Some(dep) => format!("it waits for {}, which cannot be completed", dep.key),
+            Some(dep) => {
+                let own = self.tasks.iter().filter(|task| task.plan_id == dep.plan_id);
+                format!("it waits for {}, which cannot be completed", dep.name_among(own))
+            }
             None => reason.to_owned(),
         }
     }

@@ -1,6 +1,7 @@
 //! A task of a plan: what is to be done, by whom, after what, and what came of it.
 
 use crate::table::Table;
+use instar_core::plan::Named;
 use sea_orm::entity::prelude::*;
 use std::sync::LazyLock;
 
@@ -12,7 +13,7 @@ pub struct Model {
     pub id: Uuid,
     pub session_id: Uuid,
     pub plan_id: Uuid,
-    /// The name that the plan gives it; of those that are not cancelled no two have the same.
+    /// The id that the plan gives it; of those of an iteration that are not cancelled no two have the same.
     pub key: String,
     pub title: String,
     pub description: String,
@@ -53,6 +54,15 @@ pub struct Model {
 }
 
 impl Model {
+    pub fn named(&self) -> Named<'_> {
+        Named { key: &self.key, iteration: self.iteration }
+    }
+
+    /// What it is called among the tasks of its plan.
+    pub fn name_among<'a>(&'a self, all: impl IntoIterator<Item = &'a Model>) -> String {
+        self.named().among(all.into_iter().filter(|task| task.status != "cancelled").map(Model::named))
+    }
+
     pub fn deps(&self) -> Vec<Uuid> {
         let ids = self.deps.as_array().map(Vec::as_slice).unwrap_or_default();
         ids.iter().filter_map(|id| id.as_str().and_then(|text| Uuid::parse_str(text).ok())).collect()

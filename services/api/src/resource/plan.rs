@@ -62,7 +62,7 @@ pub(crate) static TASK: Shape = Shape {
     name: "Task",
     fields: &[
         must("id", Kind::Id("tsk"), "The task's id"),
-        must("key", Kind::Text(200), "The name that the plan gives it"),
+        must("key", Kind::Text(200), "The id that the plan gives it; tasks of another iteration may have the same"),
         must("title", Kind::Text(1_000), "In a few words"),
         must("description", Kind::Prose(usize::MAX), "What its agent is told"),
         must("status", Kind::State(&task_machine::TABLE), "Where its machine is"),
@@ -90,7 +90,7 @@ pub(crate) static FINDING: Shape = Shape {
         must("category", Kind::Choice(&Category::TOKENS), "What it is about"),
         must("title", Kind::Text(1_000), "In a few words"),
         may("description", Kind::Prose(usize::MAX), "More of it"),
-        may("task", Kind::Text(200), "The key of the task it is about"),
+        may("task", Kind::Text(200), "The task it is about: its key, or iteration/key where a later one has the same"),
         may("file", Kind::Text(1_000), "Where"),
         may("line", Kind::Integer, "Where in it"),
         may("suggested_fix", Kind::Prose(usize::MAX), "What to do"),

@@ -7,6 +7,7 @@ use crate::failure::Failure;
 use crate::output::{self, Column, Format, short, time};
 use clap::{Args, Subcommand, ValueEnum};
 use instar_client::{Client, Plan, Query, Task};
+use instar_core::plan::Named;
 use serde_json::{Value, json as object};
 use std::collections::HashMap;
 
@@ -208,8 +209,8 @@ fn graph(tasks: &[Task]) -> String {
     ordered.sort_by_key(|task| depth(task));
     let mut text = String::new();
     for task in ordered {
-        let deps: Vec<&str> =
-            task.deps.iter().filter_map(|dep| by_id.get(dep.as_str())).map(|dep| dep.key.as_str()).collect();
+        let deps: Vec<String> =
+            task.deps.iter().filter_map(|dep| by_id.get(dep.as_str())).map(|dep| name(dep, tasks)).collect();
         let after = if deps.is_empty() { String::new() } else { format!("  <- {}", deps.join(", ")) };
         let error = task.error.as_deref().filter(|_| ["failed", "blocked"].contains(&task.status.as_str()));
         let error = error.map(|error| format!("  ({})", short(error, 60))).unwrap_or_default();
@@ -217,13 +218,22 @@ fn graph(tasks: &[Task]) -> String {
             "{}{} {}: {}{after}{error}",
             "  ".repeat(depth(task)),
             mark(&task.status),
-            task.key,
+            name(task, tasks),
             short(&task.title, 60)
         );
         text += &output::clean(&line);
         text.push('\n');
     }
     text
+}
+
+fn named(task: &Task) -> Named<'_> {
+    Named { key: &task.key, iteration: task.iteration }
+}
+
+/// Its id, and before it the round where a later one has the same.
+fn name(task: &Task, all: &[Task]) -> String {
+    named(task).among(all.iter().filter(|task| task.status != "cancelled").map(named))
 }
 
 fn mark(status: &str) -> String {

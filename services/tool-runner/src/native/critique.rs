@@ -5,7 +5,9 @@ use instar_core::cascade::Fact;
 use instar_core::decide::Tries;
 use instar_core::id::{PlanId, SessionId, TaskId};
 use instar_core::machine::plan as machine;
-use instar_core::plan::{ATTEMPTS_DEFAULT, Finding, ITERATIONS_DEFAULT, Priority, TASKS_MAX, Verdict, passes, verdict};
+use instar_core::plan::{
+    ATTEMPTS_DEFAULT, Finding, ITERATIONS_DEFAULT, Named, Priority, TASKS_MAX, Verdict, meant, passes, verdict,
+};
 use instar_core::rune::{Actor, Draft};
 use instar_runtime::flow::{self, Critique, FlowError, NewTask, Outcome};
 use instar_runtime::plan::{Delivery, Purpose};
@@ -82,6 +84,13 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
                         hop.result = Some(json!({"plan_id": id, "summary": critique.summary}));
                     }
                 });
+            let command = match decided {
+                Verdict::Replan => command.also(|commit, _| {
+                    flow::leave_failed(commit, &tasks);
+                    Ok(())
+                }),
+                _ => command,
+            };
             let command = match made {
                 Some(made) => made.into_iter().fold(command.given(Fact::Delivers), Act::writing),
                 None => command,
@@ -132,9 +141,16 @@ fn next(verdict: Verdict) -> &'static str {
 
 /// A finding about a task that the plan does not have.
 fn misnamed(findings: &[Finding], tasks: &[task::Model]) -> Option<String> {
-    let known = |key: &str| tasks.iter().any(|task| task.key == key && task.status != "cancelled");
-    let unknown = findings.iter().filter_map(|finding| finding.task.as_deref()).find(|key| !known(key))?;
-    Some(format!("{unknown:?} is no task of the plan: name one by its id, or leave task out"))
+    let unknown =
+        findings.iter().filter_map(|finding| finding.task.as_deref()).find(|name| about(tasks, name).is_none());
+    Some(format!("{:?} is no task of the plan: name one as you were told of it, or leave task out", unknown?))
+}
+
+/// The task that a critic means.
+fn about<'a>(tasks: &'a [task::Model], name: &str) -> Option<&'a task::Model> {
+    let live: Vec<&task::Model> = tasks.iter().filter(|task| task.status != "cancelled").collect();
+    let named: Vec<Named<'_>> = live.iter().map(|task| task.named()).collect();
+    meant(name, &named).map(|at| live[at])
 }
 
 /// Failed tasks that may be tried again, where a finding is about them; else a new task per finding.
@@ -147,7 +163,7 @@ fn follow_up<'a>(
     let (mut again, mut new): (Vec<&task::Model>, Vec<NewTask>) = (Vec::new(), Vec::new());
     for finding in findings {
         let Some(priority) = finding.severity.follow_up() else { continue };
-        let about = finding.task.as_deref().and_then(|key| tasks.iter().rfind(|task| task.key == key));
+        let about = finding.task.as_deref().and_then(|name| about(tasks, name));
         if let Some(task) = about.filter(|task| task.status == "failed" && task.attempt < task.attempts_max) {
             if !again.iter().any(|known| known.id == task.id) {
                 again.push(task);

@@ -2,7 +2,7 @@
 
 use super::{Caller, Failed, Plan, error_of, success};
 use instar_core::id::TaskId;
-use instar_core::plan::{ATTEMPTS_DEFAULT, Node, Priority, check};
+use instar_core::plan::{ATTEMPTS_DEFAULT, Named, Node, Priority, check, meant};
 use instar_runtime::flow::{self, NewTask};
 use instar_runtime::plan::Purpose;
 use instar_store::entity::{plan, task};
@@ -44,9 +44,9 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     }
     let tasks = caller.runner.hub.store().tasks_of(plan.id.into()).await?;
     let stay: Vec<&task::Model> = tasks.iter().filter(|task| task.status == "completed").collect();
-    let known: Vec<&str> = stay.iter().map(|task| task.key.as_str()).collect();
+    let known: Vec<Named<'_>> = stay.iter().map(|task| task.named()).collect();
     let nodes: Vec<Node<'_>> = proposed.tasks.iter().map(|task| Node { key: &task.id, deps: &task.deps }).collect();
-    if let Err(problems) = check(&nodes, &known) {
+    if let Err(problems) = check(&nodes, plan.iteration, &known) {
         return Ok(Plan::Answer(error_of(format!("the plan was not taken: {}", problems.join("; ")))));
     }
     if let Some(why) = plan.hop_id.and_then(|_| several_ends(&proposed.tasks)) {
@@ -76,14 +76,16 @@ fn several_ends(tasks: &[Wanted]) -> Option<String> {
     })
 }
 
-/// The tasks with ids of their own, which their dependencies name.
+/// The tasks with ids of their own, which their dependencies name: those of the draft first, then those that stay.
 fn named(plan: &plan::Model, wanted: Vec<Wanted>, stay: &[&task::Model]) -> Vec<NewTask> {
     let attempts_max = plan.config["attempts_max"].as_i64().unwrap_or(i64::from(ATTEMPTS_DEFAULT));
-    let mut ids: HashMap<String, TaskId> = stay.iter().map(|task| (task.key.clone(), TaskId::from(task.id))).collect();
-    ids.extend(wanted.iter().map(|task| (task.id.clone(), TaskId::from(Uuid::now_v7()))));
+    let known: Vec<Named<'_>> = stay.iter().map(|task| task.named()).collect();
+    let ids: HashMap<String, TaskId> =
+        wanted.iter().map(|task| (task.id.clone(), TaskId::from(Uuid::now_v7()))).collect();
+    let earlier = |name: &str| meant(name, &known).and_then(|at| stay.get(at)).map(|task| TaskId::from(task.id));
     let task = |task: Wanted| NewTask {
         id: ids[&task.id],
-        deps: task.deps.iter().filter_map(|dep| ids.get(dep).copied()).collect(),
+        deps: task.deps.iter().filter_map(|dep| ids.get(dep).copied().or_else(|| earlier(dep))).collect(),
         key: task.id,
         title: task.title,
         description: task.description,
