@@ -126,6 +126,13 @@ impl ModelError {
         self.status.is_none() && self.code.as_deref().is_some_and(|code| broke_off.contains(&code))
     }
 
+    /// Whether whoever called would have met the same: what was sent had no part in it.
+    pub(crate) fn is_providers_own(&self) -> bool {
+        self.class == Class::Overloaded
+            || self.status.is_some_and(|status| status >= 500)
+            || self.code.as_deref() == Some(crate::circuit::UNREACHABLE)
+    }
+
     /// How long to wait at least, if the provider said so.
     pub fn wait(&self) -> Option<Duration> {
         self.retry_after.filter(|_| self.retryable()).map(|wait| wait.min(RETRY_AFTER_MAX))

@@ -12,7 +12,7 @@ use reqwest::header::HeaderMap;
 use reqwest::{Client, Response, Url};
 use tokio::time::timeout;
 
-use crate::circuit::Gate;
+use crate::circuit::{Caller, Gate, UNREACHABLE};
 use crate::classify::Signal;
 use crate::error::ModelError;
 use crate::event::{Event, EventStream};
@@ -43,13 +43,14 @@ impl Http {
     /// Returns once something of the answer is there: until then, failures can be retried unseen.
     pub(crate) async fn stream(
         &self,
+        caller: Caller,
         body: Vec<u8>,
         decode: impl Fn() -> Box<dyn Decode>,
     ) -> Result<EventStream, ModelError> {
         let body = Bytes::from(body);
         let attempt = || async {
-            let pass = self.gate.enter()?;
-            let outcome = self.attempt(body.clone(), decode()).await;
+            let pass = self.gate.enter(caller)?;
+            let outcome = self.attempt(caller, body.clone(), decode()).await;
             pass.told(&outcome);
             outcome
         };
@@ -58,7 +59,7 @@ impl Http {
             .boxed())
     }
 
-    async fn attempt(&self, body: Bytes, decode: Box<dyn Decode>) -> Result<Answer, ModelError> {
+    async fn attempt(&self, caller: Caller, body: Bytes, decode: Box<dyn Decode>) -> Result<Answer, ModelError> {
         let patience = self.options.first_event_timeout;
         let send = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body).send();
         let response = match timeout(patience, send).await {
@@ -74,7 +75,8 @@ impl Http {
         let backoff = self.options.retry.backoff(0, chance());
         let redactor = self.redactor.clone();
         let gate = self.gate.clone();
-        let mut answer = Answer { response: Some(response), reader, patience, backoff, request_id, gate, redactor };
+        let response = Some(response);
+        let mut answer = Answer { response, reader, patience, backoff, request_id, caller, gate, redactor };
         while !answer.reader.has_content() && !answer.reader.is_over() {
             answer.read().await;
         }
@@ -135,6 +137,7 @@ struct Answer {
     patience: Duration,
     backoff: Duration,
     request_id: Option<String>,
+    caller: Caller,
     gate: Gate,
     redactor: Arc<Redactor>,
 }
@@ -154,7 +157,7 @@ impl Answer {
                 Some(Err(error)) => {
                     self.response = None;
                     let error = self.explain(error);
-                    self.gate.failed(&error);
+                    self.gate.failed(&error, self.caller);
                     return Some(Err(error.parked(self.backoff)));
                 }
                 None if self.reader.is_over() => return None,
@@ -173,7 +176,7 @@ impl Answer {
                 let error = ModelError::transient("the answer ended before it was whole");
                 self.reader.end(error.with_code("stream_ended_early"));
             }
-            Ok(Err(error)) => self.reader.end(transport(error)),
+            Ok(Err(error)) => self.reader.end(transport(error).with_code("connection_lost")),
             Err(_) => self.reader.end(silence(self.patience)),
         }
     }
@@ -241,7 +244,7 @@ fn transport(error: reqwest::Error) -> ModelError {
     if cannot_be_sent {
         return ModelError::permanent(words);
     }
-    ModelError::transient(words).with_code("connection")
+    ModelError::transient(words).with_code(UNREACHABLE)
 }
 
 fn silence(patience: Duration) -> ModelError {

@@ -2,6 +2,7 @@
 //!
 //! Must not know: wire formats. What only one provider understands travels in [`ProviderBlock`].
 
+use instar_core::id::AgentId;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -23,6 +24,9 @@ pub enum Dialect {
 pub struct Request {
     /// The name in the configuration. Which model of the provider that is, the adapter knows.
     pub model: String,
+    /// For whom; not sent. What goes wrong with one caller's calls alone is not held against the provider.
+    #[serde(skip)]
+    pub caller: Option<AgentId>,
     pub system: Option<String>,
     pub messages: Vec<Message>,
     pub tools: Vec<ToolSpec>,

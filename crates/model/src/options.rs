@@ -27,8 +27,8 @@ pub struct Limits {
     pub retry_longest_ms: u64,
     /// A longer wait is handed to the caller instead of slept.
     pub inline_wait_max_ms: u64,
-    /// Failures in a row after which the model is left alone for a while; 0: never. Quota that is used up does the
-    /// same at once, to all models with the same credential.
+    /// Failures in a row after which the model is left alone for a while; 0: never. What may lie with one conversation
+    /// counts once per agent. Quota that is used up does the same at once, to all models with the same credential.
     pub circuit_failures: u32,
     /// For how long, before one call is made to see; each that fails doubles it, up to five minutes.
     pub circuit_open_ms: u64,

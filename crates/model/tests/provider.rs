@@ -251,7 +251,7 @@ async fn what_fails_after_something_was_seen_is_an_error_and_never_retried() {
     for dialect in DIALECTS {
         let after = if dialect == Dialect::Chat { 2 } else { 4 };
         for (how, class, code) in [
-            (Break::Cut, Class::Transient, "connection"),
+            (Break::Cut, Class::Transient, "connection_lost"),
             (Break::Error, Class::Overloaded, "overloaded"),
             (Break::Malformed, Class::Transient, "malformed_event"),
             (Break::Hang, Class::Transient, "timeout"),

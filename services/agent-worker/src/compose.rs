@@ -56,6 +56,7 @@ pub(crate) fn prepare(worker: &Worker, held: &mut Held, tools: &[Arc<Tool>], all
         offered: (!all).then(|| tools.iter().map(|tool| tool.name().to_owned()).collect()),
     };
     let mut request = request(&composed, &held.agent.model, offered);
+    request.caller = Some(held.agent_id());
     request.max_tokens = purse::answer_max(worker, held);
     let crowded = match composed.fit.dropped > 0 {
         true => Some(Scope::All),

@@ -287,6 +287,7 @@ fn request(worker: &Worker, held: &Held, covered: &[message::Model]) -> Request 
     }));
     Request {
         model: held.agent.model.clone(),
+        caller: Some(held.agent_id()),
         system: Some(INSTRUCTIONS.to_owned()),
         messages: vec![Message::user(format!("<conversation>\n{}\n</conversation>", lines.join("\n\n")))],
         max_tokens: Some(TOKENS_MAX),

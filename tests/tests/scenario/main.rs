@@ -65,6 +65,7 @@ const GROUPS: &[&Group] = &[
     &turn::HASTY,
     &turn::MORTAL,
     &turn::WATCHED,
+    &turn::POISONED,
     &call::PLAIN,
     &call::HASTY,
     &call::MORTAL,

@@ -1,10 +1,13 @@
 //! Turns: from the message to each of their ends.
 
-use crate::world::{World, calls_once, plain, text};
+use crate::world::{WITHIN, World, calls_once, plain, text};
 use crate::{Group, scenarios};
-use anyhow::{Result, ensure};
-use instar_testkit::model::Reply;
+use anyhow::{Context, Result, ensure};
+use instar_testkit::model::{Break, Reply};
+use instar_testkit::wait;
 use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 pub(crate) static PLAIN: Group = Group {
@@ -51,6 +54,15 @@ pub(crate) static WATCHED: Group = Group {
     environment: &[],
     at_once: 4,
     scenarios: scenarios![is_ended_when_nothing_is_heard_of_it],
+};
+
+/// Nothing else may speak with the model meanwhile: that it answers others would hide what one agent does to it.
+pub(crate) static POISONED: Group = Group {
+    name: "poisoned_turn",
+    config: "",
+    environment: &[],
+    at_once: 1,
+    scenarios: scenarios![whose_answers_cannot_be_read_delays_no_other_agents],
 };
 
 async fn answers_with_and_without_a_tool(world: World) -> Result<()> {
@@ -270,5 +282,36 @@ async fn is_ended_when_nothing_is_heard_of_it(world: World) -> Result<()> {
     let agent = world.agent(&session, json!({})).await?;
     let turn = world.turn(&agent, "go").await?;
     ensure!(turn["status"] == "error" && turn["error"]["error_type"] == "stuck", "{turn}");
+    Ok(())
+}
+
+/// More failures in a row than open a circuit, all of one agent's conversation.
+async fn whose_answers_cannot_be_read_delays_no_other_agents(world: World) -> Result<()> {
+    let (sick, well) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (asked, healed) = (sick.clone(), well.clone());
+    world.script(move |request| match request.user_text().as_str() {
+        "poison" if !healed.load(Ordering::SeqCst) => {
+            asked.fetch_add(1, Ordering::SeqCst);
+            Reply::text("never read").broken_after(0, Break::Malformed)
+        }
+        _ => Reply::text("Done."),
+    });
+    let session = world.session().await?;
+    let poisoned = world.begin(&world.agent(&session, json!({})).await?, "poison").await?;
+    wait::until_ok(WITHIN, || async {
+        let failed = sick.load(Ordering::SeqCst);
+        ensure!(failed > 5, "asked {failed} times");
+        Ok(())
+    })
+    .await?;
+    let others = [world.agent(&session, json!({})).await?, world.agent(&session, json!({})).await?];
+    for other in &others {
+        let turn = world.begin(other, "hello").await?;
+        // A circuit that is open refuses calls for half a minute.
+        let ended = tokio::time::timeout(Duration::from_secs(20), world.ended(&turn)).await;
+        ensure!(ended.context("kept waiting")??["status"] == "completed");
+    }
+    well.store(true, Ordering::SeqCst);
+    ensure!(world.ended(&poisoned).await?["output"] == "Done.");
     Ok(())
 }

@@ -44,9 +44,10 @@ impl Provider for Anthropic {
 
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<EventStream, ModelError>> {
         Box::pin(async move {
+            let caller = request.caller;
             let names = Names::new(&request.tools)?;
             let body = encode::body(request, &self.profile)?;
-            self.http.stream(body, || Box::new(Decoder::new(names.clone()))).await
+            self.http.stream(caller, body, || Box::new(Decoder::new(names.clone()))).await
         })
     }
 }

@@ -48,11 +48,12 @@ impl Provider for OpenAi {
 
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<EventStream, ModelError>> {
         Box::pin(async move {
+            let caller = request.caller;
             let names = Names::new(&request.tools)?;
             let body = encode::body(request, &self.profile);
             // Four bytes to a token; a prompt a third as long as that has been cut.
             let expected = self.profile.cuts_prompts.then_some(body.len() as u64 / 4);
-            self.http.stream(body, || Box::new(Decoder::new(names.clone(), expected))).await
+            self.http.stream(caller, body, || Box::new(Decoder::new(names.clone(), expected))).await
         })
     }
 }
