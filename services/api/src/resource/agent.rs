@@ -3,7 +3,7 @@
 use super::budget;
 use super::command::Command;
 use super::session::known_state;
-use super::wait::{Around, Live, agent_waits_for, owners, waiting_for};
+use super::wait::{Around, Live, agent_waits_for, owners, untold, waiting_for};
 use super::{account, find, wake};
 use crate::call::{Call, Reply};
 use crate::page::Page;
@@ -400,7 +400,9 @@ async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> R
         Some(turn) => {
             let calls = call.api.store().calls_of(turn.id.into()).await?;
             let alive = call.api.store().alive_among(&owners(std::iter::once(row), calls.iter())).await?;
-            let around = Around { session, agent: row, busy: None, budgets: &budgets, alive: &alive, now };
+            let untold = untold(call.api.hub()).await?;
+            let (busy, budgets, alive, untold) = (None, &budgets[..], &alive, &untold[..]);
+            let around = Around { session, agent: row, busy, budgets, alive, untold, now };
             let waiting = waiting_for(&around, &turn, &calls);
             Some(Live { id: turn.id.into(), waiting })
         }

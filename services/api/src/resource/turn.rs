@@ -3,7 +3,7 @@
 use super::command::Command;
 use super::find;
 use super::session::known_state;
-use super::wait::{Around, owners, waiting_for};
+use super::wait::{self, Around, owners, waiting_for};
 use crate::call::{Call, Reply};
 use crate::page::Page;
 use crate::problem::{Problem, runes_of};
@@ -148,13 +148,15 @@ async fn shown(call: &Call, turns: &[turn::Model]) -> Result<Vec<Value>, Problem
         begun.extend(rows.into_iter().map(|row| (row.agent_id, row.id)));
     }
     let (alive, now) = (call.api.store().alive_among(&owners(agents.values(), calls.iter())).await?, clock::now());
+    let untold = if live.is_empty() { Vec::new() } else { wait::untold(call.api.hub()).await? };
     let show = |turn: &turn::Model| {
         let waiting = agents.get(&turn.agent_id).zip(sessions.get(&turn.session_id)).and_then(|(agent, session)| {
             let own: Vec<tool_call::Model> = calls.iter().filter(|c| c.turn_id == Some(turn.id)).cloned().collect();
             let busy = begun.get(&turn.agent_id).copied().filter(|id| *id != turn.id);
             let payers = flow::payers(agent);
             let limits: Vec<_> = budgets.iter().filter(|row| payers.contains(&row.scope_id)).cloned().collect();
-            waiting_for(&Around { session, agent, busy, budgets: &limits, alive: &alive, now }, turn, &own)
+            let (budgets, alive, untold) = (&limits[..], &alive, &untold[..]);
+            waiting_for(&Around { session, agent, busy, budgets, alive, untold, now }, turn, &own)
         });
         show(turn, inputs.get(&turn.id).cloned().unwrap_or_default(), waiting)
     };

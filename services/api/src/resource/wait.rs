@@ -3,7 +3,9 @@
 use super::budget::short;
 use chrono::{DateTime, Duration, Utc};
 use instar_core::id::{AgentId, CallId, TurnId};
+use instar_runtime::Hub;
 use instar_runtime::flow::{self, Waits};
+use instar_store::StoreError;
 use instar_store::entity::{agent, budget, session, tool_call, turn};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -19,6 +21,8 @@ pub(crate) struct Around<'a> {
     pub(crate) budgets: &'a [budget::Model],
     /// Which of the processes that have the agent or its calls are alive.
     pub(crate) alive: &'a HashSet<Uuid>,
+    /// Services that are there and cannot be told of work, since the bus is down.
+    pub(crate) untold: &'a [&'a str],
     pub(crate) now: DateTime<Utc>,
 }
 
@@ -33,6 +37,29 @@ pub(crate) fn owners<'a>(
 
 /// `None` when nothing does.
 pub(crate) fn waiting_for(around: &Around, turn: &turn::Model, calls: &[tool_call::Model]) -> Option<Value> {
+    let mut waiting = waiting_whoever_is_told(around, turn, calls)?;
+    if let Some(kind) = around.untold.iter().find(|kind| waiting["kind"] == **kind) {
+        waiting["for"] = json!(kind);
+        waiting["kind"] = json!("bus");
+    }
+    Some(waiting)
+}
+
+/// Which of those that take up turns and calls are there, and cannot be told of any.
+pub(crate) async fn untold(hub: &Hub) -> Result<Vec<&'static str>, StoreError> {
+    let mut untold = Vec::new();
+    if hub.bus().watch().is_up() {
+        return Ok(untold);
+    }
+    for (kind, service) in [("worker", "agent-worker"), ("runner", "tool-runner")] {
+        if !hub.store().live_workers(service).await?.is_empty() {
+            untold.push(kind);
+        }
+    }
+    Ok(untold)
+}
+
+fn waiting_whoever_is_told(around: &Around, turn: &turn::Model, calls: &[tool_call::Model]) -> Option<Value> {
     let Around { session, agent, budgets, .. } = *around;
     match turn.status.as_str() {
         "queued" if session.status != "active" => Some(held_session(session, budgets)),

@@ -108,7 +108,11 @@ impl Arguments {
             Ok(config) => {
                 findings.push(Finding::new("config", Verdict::Ok, format!("good for {role}")));
                 findings.push(Finding::of("database", database::check(&config, &folder::default()).await));
-                findings.push(Finding::of("nats", nats::check(&config).await));
+                findings.push(match nats::check(&config).await {
+                    Ok(message) => Finding::new("nats", Verdict::Ok, message),
+                    Err(nats::Trouble::Away(message)) => Finding::new("nats", Verdict::Warn, message),
+                    Err(nats::Trouble::Unfit(message)) => Finding::new("nats", Verdict::Fail, message),
+                });
                 findings.extend(models(&config));
                 findings.extend(tools(&config));
                 findings.extend(secrets(&config, role));

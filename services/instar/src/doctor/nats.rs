@@ -12,15 +12,27 @@ const WITHIN: Duration = Duration::from_secs(5);
 const LINE_BYTES_MAX: u64 = 64 << 10;
 const OLDEST: (u64, u64) = (2, 10);
 
-pub(super) async fn check(config: &Config) -> Result<String, String> {
+/// What is wrong with it.
+pub(super) enum Trouble {
+    /// Nobody answers: services start and work without, slower.
+    Away(String),
+    /// What answers keeps them from starting.
+    Unfit(String),
+}
+
+pub(super) async fn check(config: &Config) -> Result<String, Trouble> {
     let Some(urls) = &config.nats.url else { return Ok("not configured: the bus inside the process".into()) };
     let mut good = Vec::new();
     for url in urls.expose().split(',') {
         let address = address(url.trim());
         let outcome = tokio::time::timeout(WITHIN, greet(&address)).await;
         let line = outcome.unwrap_or_else(|_| Err("no answer".into()));
-        let line = line.map_err(|why| format!("{address}: {why}: start it, or correct nats.url"))?;
-        good.push(format!("{address} {}", judge(&line).map_err(|why| format!("{address}: {why}"))?));
+        let away = |why| {
+            let meanwhile = "services start without it and look for work in the database, slower";
+            Trouble::Away(format!("the bus is missing: {address}: {why}: start it, or correct nats.url; {meanwhile}"))
+        };
+        let judged = judge(&line.map_err(away)?).map_err(|why| Trouble::Unfit(format!("{address}: {why}")));
+        good.push(format!("{address} {}", judged?));
     }
     Ok(good.join(", "))
 }
