@@ -15,7 +15,7 @@ use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-const TOOLS: [&str; 3] = ["charge", "put", "echo"];
+pub(crate) const TOOLS: [&str; 3] = ["charge", "put", "echo"];
 /// Turns that must have ended before a fault counts as one under load.
 const WARM: u64 = 24;
 const AGENTS: usize = 8;
@@ -23,7 +23,7 @@ const AGENTS: usize = 8;
 const ROUNDS: u64 = 4;
 /// A crash point that is not reached under load within this is void.
 const HIT_WITHIN: Duration = Duration::from_secs(20);
-const RECOVERY_WITHIN: Duration = Duration::from_secs(60);
+pub(crate) const RECOVERY_WITHIN: Duration = Duration::from_secs(60);
 /// Of the calls that runners die over a third may not be made again.
 const ORPHANS_MAX: usize = 8;
 /// A lease of 3 s, and some looks of the scheduler.
@@ -189,14 +189,14 @@ impl Ground {
         Ok(Report { fault: name, before, turns: rounds.len(), violations, recovery, void })
     }
 
-    fn repeated_effects(&mut self) -> Vec<String> {
+    pub(crate) fn repeated_effects(&mut self) -> Vec<String> {
         let effects = self.fleet.tool.ledger().effects();
         let repeated = audit::repeated(&effects[self.checked.min(effects.len())..], "charge");
         self.checked = effects.len();
         repeated
     }
 
-    fn ended_nodes(&mut self) -> Result<Vec<String>> {
+    pub(crate) fn ended_nodes(&mut self) -> Result<Vec<String>> {
         let mut ended = Vec::new();
         for node in &mut self.fleet.nodes {
             if let Some(status) = node.ended()? {
@@ -207,7 +207,7 @@ impl Ground {
     }
 
     /// Waits until the session is at rest, then asks what must be true of it.
-    async fn settle(&self, session: &str) -> Result<Vec<String>> {
+    pub(crate) async fn settle(&self, session: &str) -> Result<Vec<String>> {
         let id: SessionId = session.parse()?;
         audit::session(&self.store, id).await
     }
@@ -281,7 +281,7 @@ impl Ground {
         }
     }
 
-    async fn kill(&mut self, service: &'static str) -> Result<Option<Instant>> {
+    pub(crate) async fn kill(&mut self, service: &'static str) -> Result<Option<Instant>> {
         let at = Instant::now();
         self.fleet.node(service)?.kill9().await?;
         self.replace(service, &[]).await?;

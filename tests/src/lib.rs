@@ -13,6 +13,7 @@ pub mod load;
 pub mod mark;
 pub mod meter;
 pub mod mock;
+pub mod nobus;
 pub mod pgbench;
 pub mod play;
 pub mod puppet;

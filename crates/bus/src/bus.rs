@@ -12,6 +12,7 @@ use instar_proto::v1::{DeadLetter, Rune, WorkTool, WorkTurn};
 
 use crate::consumer::{ConsumerSpec, Pull};
 use crate::deliveries::{Deliveries, Source};
+use crate::delivery::{Delivery, Held, Parcel};
 use crate::error::BusError;
 use crate::live::{Listener, Mailbox};
 use crate::local::Local;
@@ -217,6 +218,11 @@ impl Bus {
     /// it may also deliver kinds that only the newer version asked for: ignore what is unknown.
     pub async fn transitions(&self, name: &str, kinds: &[&str], pull: Pull) -> Result<Deliveries<Rune>, BusError> {
         self.consume(ConsumerSpec::transition(&self.core.space, name, kinds, pull)?).await
+    }
+
+    /// What a delivery would have told, found without one: nobody delivers it again, and no decision about it is sent.
+    pub fn found<T: Wire>(&self, value: T) -> Delivery<T> {
+        Delivery::new(value, Held::new(Parcel::found(), self.core.clone()))
     }
 
     /// What could not be handled, for an operator.

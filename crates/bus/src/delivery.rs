@@ -32,6 +32,8 @@ pub(crate) enum Decision {
 pub(crate) enum Ticket {
     Nats(nats::Ticket),
     Local(local::Ticket),
+    /// Nobody waits for a decision.
+    Found,
 }
 
 impl Ticket {
@@ -42,6 +44,7 @@ impl Ticket {
                 ticket.decide(decision);
                 Ok(())
             }
+            Self::Found => Ok(()),
         }
     }
 
@@ -50,6 +53,7 @@ impl Ticket {
         match self {
             Self::Nats(ticket) => ticket.give_back(delay),
             Self::Local(ticket) => ticket.decide(Decision::Nak(delay)),
+            Self::Found => {}
         }
     }
 }
@@ -69,6 +73,20 @@ pub(crate) struct Parcel {
 }
 
 impl Parcel {
+    /// Of no stream.
+    pub(crate) fn found() -> Self {
+        Self {
+            role: Role::Work,
+            subject: String::new(),
+            headers: Vec::new(),
+            payload: Bytes::new(),
+            deliveries: 1,
+            origin: String::new(),
+            stored_at: 0,
+            ticket: Ticket::Found,
+        }
+    }
+
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(it, _)| it == name).map(|(_, value)| value.as_str())
     }

@@ -6,6 +6,7 @@
 use crate::config::AccountConfig;
 use crate::hub::Hub;
 use instar_core::rune::Rune;
+use instar_store::entity::tool_call;
 use instar_store::{NewAccount, Store, StoreError};
 use serde_json::json;
 use std::collections::HashMap;
@@ -27,16 +28,24 @@ impl Hub {
     /// Takes back what agents may no longer keep, and has the runners look at calls that wait for it.
     pub async fn return_accounts(&self) -> Result<(), StoreError> {
         self.store().return_accounts(BATCH).await?;
-        let mut told: HashMap<_, u64> = HashMap::new();
+        for call in self.account_waits().await? {
+            self.wake_call_row(&call, true);
+        }
+        Ok(())
+    }
+
+    /// Calls that need not wait for an account any longer: as many as there are accounts for, those first that wait
+    /// for longest.
+    pub async fn account_waits(&self) -> Result<Vec<tool_call::Model>, StoreError> {
+        let (mut told, mut calls): (HashMap<_, u64>, Vec<_>) = (HashMap::new(), Vec::new());
         for waiting in self.store().account_waits(BATCH).await? {
-            // As many as there are accounts for, those first that wait for longest.
             let told = told.entry((waiting.namespace, waiting.wanted)).or_default();
             if waiting.late || *told < waiting.free {
                 *told += u64::from(!waiting.late);
-                self.wake_call_row(&waiting.call, true);
+                calls.push(waiting.call);
             }
         }
-        Ok(())
+        Ok(calls)
     }
 
     /// An account may have come free.

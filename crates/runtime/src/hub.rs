@@ -133,9 +133,11 @@ impl Hub {
     /// many runes it repeated. Several processes may do it at once; consumers drop repeats by id.
     pub async fn republish(&self, before: DateTime<Utc>, sessions_max: u64) -> Result<usize, StoreError> {
         let (mut repeated, mut from) = (0, None);
-        loop {
+        let bus = self.bus.watch();
+        // Each would be waited for as long as a publish may take.
+        while bus.is_up() {
             let page = self.store.trailing(before, from, sessions_max).await?;
-            for (session, published, head) in &page {
+            for (session, published, head) in page.iter().take_while(|_| bus.is_up()) {
                 repeated += self.republish_session(*session, *published, *head).await?;
             }
             // Past those that could not be published: they must not hide the others.
@@ -144,6 +146,7 @@ impl Hub {
                 _ => return Ok(repeated),
             }
         }
+        Ok(repeated)
     }
 
     async fn republish_session(&self, session: SessionId, published: i64, head: i64) -> Result<usize, StoreError> {

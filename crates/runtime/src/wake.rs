@@ -40,6 +40,20 @@ impl<'a> Ready<'a> {
     }
 }
 
+impl From<Ready<'_>> for WorkTurn {
+    fn from(ready: Ready<'_>) -> WorkTurn {
+        WorkTurn {
+            session_id: ready.session.to_string(),
+            agent_id: ready.agent.to_string(),
+            turn_id: ready.turn.to_string(),
+            reason: ready.reason.to_owned(),
+            epoch: ready.epoch,
+            news: ready.news,
+            mac: Vec::new(),
+        }
+    }
+}
+
 /// A call that a runner can start.
 #[derive(Clone, Debug)]
 pub struct Startable {
@@ -59,16 +73,8 @@ impl Hub {
     /// Tells the agent's owner if it lives, else any worker.
     pub fn wake_turn(&self, ready: Ready<'_>, owner: Option<Uuid>, traceparent: Option<&str>) {
         let owner = owner.map(WorkerId::from).filter(|owner| self.live().has(*owner));
-        let message = WorkTurn {
-            session_id: ready.session.to_string(),
-            agent_id: ready.agent.to_string(),
-            turn_id: ready.turn.to_string(),
-            reason: ready.reason.to_owned(),
-            epoch: ready.epoch,
-            news: ready.news,
-            mac: Vec::new(),
-        };
-        let message = self.seal().turn(message);
+        let turn = ready.turn;
+        let message = self.seal().turn(WorkTurn::from(ready));
         let space = self.bus().space();
         let subject = match owner {
             Some(owner) => space.owner_turn(&owner.to_string()),
@@ -76,7 +82,7 @@ impl Hub {
         };
         let sent = subject.map_err(BusError::from).and_then(|subject| self.bus().hint(&subject, &message, traceparent));
         if let Err(error) = sent {
-            tracing::debug!(turn = %ready.turn, %error, "nobody was told of the turn; a sweep will find it");
+            tracing::debug!(%turn, %error, "nobody was told of the turn; a sweep will find it");
         }
     }
 

@@ -25,6 +25,7 @@ mod mcp;
 mod mission;
 mod plan;
 mod pool;
+mod ready;
 mod registered;
 mod scene;
 mod schema;

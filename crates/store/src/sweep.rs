@@ -28,14 +28,18 @@ impl After {
     pub fn turn(row: &turn::Model) -> After {
         After { session: row.session_id, turn: row.id }
     }
+
+    pub(crate) fn parts(self) -> (uuid::Uuid, uuid::Uuid) {
+        (self.session, self.turn)
+    }
 }
 
 impl Store {
-    async fn sweep(&self, sql: &str, values: Vec<Value>) -> Result<Vec<QueryResult>, StoreError> {
+    pub(crate) async fn sweep(&self, sql: &str, values: Vec<Value>) -> Result<Vec<QueryResult>, StoreError> {
         Ok(self.db.query_all_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?)
     }
 
-    fn dues(rows: &[QueryResult]) -> Result<Vec<Due>, StoreError> {
+    pub(crate) fn dues(rows: &[QueryResult]) -> Result<Vec<Due>, StoreError> {
         let read = |row: &QueryResult| {
             Ok(Due { turn: turn::Model::from_query_result(row, "")?, owner: row.try_get("", "agent_owner")? })
         };

@@ -40,6 +40,11 @@ impl Flights {
         Ok(flights)
     }
 
+    /// Whether this process has the turn.
+    pub(crate) fn has(&self, turn: TurnId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&turn)
+    }
+
     /// `None`: this process has the turn already.
     pub(crate) fn take_off(&self, turn: TurnId) -> Option<Flight> {
         let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);

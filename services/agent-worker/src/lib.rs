@@ -13,6 +13,7 @@ mod judge;
 mod mission;
 mod patience;
 mod purse;
+mod rows;
 mod segment;
 mod stream;
 mod summarise;

@@ -1,9 +1,9 @@
-//! The process: its lease, its slots, and the two queues it is told from.
+//! The process: its lease, its slots, the two queues it is told from, and what it finds while nobody can tell it.
 
 use crate::control::Flights;
 use crate::purse::Waiting;
-use crate::take;
 use crate::warm::Warm;
+use crate::{rows, take};
 use instar_bus::message::WorkTurn;
 use instar_bus::{Deliveries, Delivery, Pull};
 use instar_core::id::{AgentId, TurnId, WorkerId};
@@ -14,8 +14,9 @@ use instar_runtime::{Context, Discovered, Hub, Keeper, LANE, LeaseState, Ready};
 use instar_tools::Registry;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// A delivery that nobody decides on for this long goes to another worker.
 const ACK_WAIT: Duration = Duration::from_secs(10);
@@ -140,6 +141,8 @@ async fn serve(registered: Registered, mut queues: Queues, context: &Context) {
             }
         }
     });
+    let (found, mut rows) = mpsc::channel(rows::FOUND_MAX);
+    let _looks = AbortOnDropHandle::new(tokio::spawn(rows::look(worker.clone(), slots.clone(), found)));
     loop {
         let permit = tokio::select! {
             biased;
@@ -154,6 +157,7 @@ async fn serve(registered: Registered, mut queues: Queues, context: &Context) {
             () = worker.lost.cancelled() => break,
             delivery = queues.own.next() => delivery,
             delivery = queues.shared.next() => delivery,
+            Some(hint) = rows.recv() => worker.hub.bus().found(hint),
         };
         let worker = worker.clone();
         context.drain.spawn(async move {

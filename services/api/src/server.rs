@@ -83,16 +83,13 @@ pub async fn serve(context: Context, catalog: Catalog) -> Result<Serving, ApiErr
 
 fn health(context: &Context) -> Health {
     let within = Duration::from_millis(context.config.health.check_timeout_ms);
-    let (db, bus) = (context.hub.store().db().clone(), context.hub.bus().clone());
+    let db = context.hub.store().db().clone();
     Health::new(context.drain.clone(), within)
         .check("database", move || {
             let db = db.clone();
             async move { db.execute_unprepared("SELECT 1").await.map(drop) }
         })
-        .check("bus", move || {
-            let connected = bus.connected();
-            async move { if connected { Ok(()) } else { Err("not connected") } }
-        })
+        .bus(context.hub.bus())
 }
 
 fn router(api: Arc<Api>) -> Router {

@@ -106,16 +106,13 @@ async fn health(context: &Context, role: Role) -> Result<()> {
     let usual = role.health_port().map(|port| SocketAddr::new(config.host, port));
     let Some(listen) = config.listen.or(usual) else { return Ok(()) };
     let within = Duration::from_millis(context.config.health.check_timeout_ms);
-    let (store, bus) = (context.hub.store().clone(), context.hub.bus().clone());
+    let store = context.hub.store().clone();
     let health = Health::new(context.drain.clone(), within)
         .check("database", move || {
             let store = store.clone();
             async move { store.live_workers("none").await.map(drop) }
         })
-        .check("bus", move || {
-            let connected = bus.connected();
-            async move { if connected { Ok(()) } else { Err("not connected") } }
-        });
+        .bus(context.hub.bus());
     let listener = match TcpListener::bind(listen).await {
         // Another one of its kind on the same machine, and nobody asked for this very port.
         Err(error) if error.kind() == ErrorKind::AddrInUse && config.listen.is_none() => {

@@ -37,6 +37,22 @@ impl Flights {
         Ok(flights)
     }
 
+    /// Whether this process has the call.
+    pub(crate) fn has(&self, call: CallId) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&call)
+    }
+
+    pub(crate) fn calls(&self) -> Vec<CallId> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
+    /// The call's row has news.
+    pub(crate) fn tell(&self, call: CallId) {
+        if let Some(entry) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&call) {
+            entry.look.notify_one();
+        }
+    }
+
     /// `None`: this process has the call already.
     pub(crate) fn take_off(&self, call: CallId, turn: Option<TurnId>) -> Option<Flight> {
         let mut flights = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,6 +11,7 @@ mod cancel;
 mod mcp;
 mod native;
 mod progress;
+mod rows;
 mod runner;
 mod settings;
 mod step;

@@ -1,9 +1,9 @@
-//! The process: its lease, its slots, and the queue it is told from.
+//! The process: its lease, its slots, the queue it is told from, and what it finds while nobody can tell it.
 
 use crate::beside::Beside;
 use crate::cancel::Flights;
 use crate::mcp::{self, Publishing};
-use crate::{call, settings, workspace};
+use crate::{call, rows, settings, workspace};
 use anyhow::Context as _;
 use instar_bus::message::WorkTool;
 use instar_bus::{Deliveries, Pull};
@@ -16,8 +16,9 @@ use instar_tools::Registry;
 use instar_tools::mcp::Servers;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 /// A delivery that nobody decides on for this long goes to another runner.
 const ACK_WAIT: Duration = Duration::from_secs(10);
@@ -139,6 +140,8 @@ async fn serve(registered: Registered, context: &Context) {
             }
         }
     });
+    let (found, mut rows) = mpsc::channel(rows::FOUND_MAX);
+    let _looks = AbortOnDropHandle::new(tokio::spawn(rows::look(runner.clone(), found)));
     loop {
         let permit = tokio::select! {
             biased;
@@ -152,6 +155,7 @@ async fn serve(registered: Registered, context: &Context) {
             () = context.drain.draining() => break,
             () = runner.lost.cancelled() => break,
             delivery = queue.next() => delivery,
+            Some(hint) = rows.recv() => runner.hub.bus().found(hint),
         };
         let runner = runner.clone();
         context.drain.spawn(async move {

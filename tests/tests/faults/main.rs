@@ -3,6 +3,7 @@
 mod broadcast;
 mod family;
 mod lively;
+mod nobus;
 mod plan;
 mod step;
 mod turn;

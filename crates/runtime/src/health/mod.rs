@@ -1,7 +1,7 @@
 //! `/livez`, `/readyz` and `/metrics`, the same for every service.
 //!
 //! Alive means that the process turns over, nothing else: restarting it does not mend a database.
-//! Ready means that every named check passes. Nobody is asked for a key here, so answers name the
+//! Ready means that every named check passes, but for those without which it can work, worse. Nobody is asked for a key here, so answers name the
 //! checks and keep the reasons for the log.
 
 mod metric;
@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use futures::future::{BoxFuture, join_all};
+use instar_bus::Bus;
 use metrics_exporter_prometheus::PrometheusHandle;
 use serde_json::json;
 use std::future::{Future, IntoFuture};
@@ -29,6 +30,15 @@ type Run = Box<dyn Fn() -> BoxFuture<'static, Result<(), String>> + Send + Sync>
 struct Check {
     name: &'static str,
     run: Run,
+    /// It can serve without.
+    spared: bool,
+}
+
+/// What a check found.
+struct Failure {
+    name: &'static str,
+    reason: String,
+    spared: bool,
 }
 
 /// The checks of a service, added one by one.
@@ -53,7 +63,25 @@ impl Health {
     }
 
     /// Adds a check; its error is the reason for the log.
-    pub fn check<F, Fut, E>(mut self, name: &'static str, run: F) -> Health
+    pub fn check<F, Fut, E>(self, name: &'static str, run: F) -> Health
+    where
+        F: Fn() -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+        E: std::fmt::Display,
+    {
+        self.add(name, false, run)
+    }
+
+    /// The bus: without it work goes on from rows.
+    pub fn bus(self, bus: &Bus) -> Health {
+        let watch = bus.watch();
+        self.add("bus", true, move || {
+            let up = watch.is_up();
+            async move { if up { Ok(()) } else { Err("it cannot be used") } }
+        })
+    }
+
+    fn add<F, Fut, E>(mut self, name: &'static str, spared: bool, run: F) -> Health
     where
         F: Fn() -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<(), E>> + Send + 'static,
@@ -63,7 +91,7 @@ impl Health {
             let running = run();
             Box::pin(async move { running.await.map_err(|error| error.to_string()) })
         });
-        self.checks.push(Check { name, run });
+        self.checks.push(Check { name, run, spared });
         self
     }
 
@@ -91,7 +119,7 @@ impl Health {
         Ok(address)
     }
 
-    async fn failures(&self) -> Vec<(&'static str, String)> {
+    async fn failures(&self) -> Vec<Failure> {
         let outcomes = join_all(self.checks.iter().map(|check| async {
             let outcome = tokio::time::timeout(self.within, (check.run)()).await;
             let reason = match outcome {
@@ -99,7 +127,7 @@ impl Health {
                 Ok(Err(reason)) => reason,
                 Err(_) => format!("no answer within {:?}", self.within),
             };
-            Some((check.name, reason))
+            Some(Failure { name: check.name, reason, spared: check.spared })
         }));
         outcomes.await.into_iter().flatten().collect()
     }
@@ -111,18 +139,23 @@ async fn ready(State(served): State<Arc<Served>>) -> Response {
         return unready(&["draining"]);
     }
     let failures = served.health.failures().await;
-    let names: Vec<_> = failures.iter().map(|(name, _)| *name).collect();
+    let names: Vec<_> = failures.iter().map(|failure| failure.name).collect();
     let before = {
         let mut failing = served.failing.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut *failing, names.clone())
     };
-    for (check, reason) in failures.iter().filter(|(name, _)| !before.contains(name)) {
-        tracing::warn!(check, reason, "not ready");
+    for Failure { name, reason, spared } in failures.iter().filter(|failure| !before.contains(&failure.name)) {
+        tracing::warn!(check = name, reason, "{}", if *spared { "degraded" } else { "not ready" });
     }
     if !before.is_empty() && names.is_empty() {
         tracing::info!("ready again");
     }
-    if names.is_empty() { Json(json!({"ready": true})).into_response() } else { unready(&names) }
+    let names = |spared| failures.iter().filter(|f| f.spared == spared).map(|f| f.name).collect::<Vec<_>>();
+    match (names(false), names(true)) {
+        (failing, _) if !failing.is_empty() => unready(&failing),
+        (_, degraded) if !degraded.is_empty() => Json(json!({"ready": true, "degraded": degraded})).into_response(),
+        _ => Json(json!({"ready": true})).into_response(),
+    }
 }
 
 fn unready(failing: &[&str]) -> Response {

@@ -46,13 +46,13 @@ impl Channel {
         let _ = self.ear.set(ear);
     }
 
-    /// The log has come this far.
-    pub(super) fn ring(&self, seq: i64) {
+    /// The log has come this far; whether that is news.
+    pub(super) fn ring(&self, seq: i64) -> bool {
         self.head.send_if_modified(|head| {
             let news = seq > *head;
             *head = seq.max(*head);
             news
-        });
+        })
     }
 
     pub(super) fn hear(&self, piece: Piece) {

@@ -9,10 +9,10 @@ use super::talk::{SoFar, Talks};
 use instar_bus::message::{Live, Rune, live};
 use instar_bus::{BusError, Heard as Word, Listener};
 use instar_core::id::{SessionId, TurnId};
-use instar_runtime::Hub;
 use instar_runtime::drain::Drain;
-use instar_store::entity::session;
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QuerySelect};
+use instar_runtime::{Hub, Looking};
+use instar_store::entity::{session, turn};
+use sea_orm::{ColumnTrait, DbErr, EntityTrait, QueryFilter, QuerySelect};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -189,12 +189,7 @@ impl Feed {
         match rune.kind.as_str() {
             "turn.tool_calls_received" => self.talks().turn_page(&rune.turn_id),
             "turn.recovered" => self.talks().end(&rune.turn_id),
-            kind if ends(kind) => {
-                self.talks().end(&rune.turn_id);
-                if let Some(waits) = self.ends().remove(&rune.turn_id).and_then(|waits| waits.upgrade()) {
-                    waits.notify_waiters();
-                }
-            }
+            kind if ends(kind) => self.end(&rune.turn_id),
             _ => {}
         }
         if let Some(channel) = self.channel(&rune.session_id) {
@@ -224,33 +219,77 @@ impl Feed {
 
     /// Asks the database how far the followed logs are: the bus is only a hint.
     async fn poll(&self) {
+        let mut looking = Looking::new(self.hub.bus().watch());
         loop {
             tokio::select! {
                 () = tokio::time::sleep(POLL_EVERY) => {}
                 () = self.doubt.notified() => {}
+                () = looking.due() => {}
             }
-            let followed: Vec<Uuid> = self.channels().keys().map(|id| id.uuid()).collect();
-            for ids in followed.chunks(POLL_MAX) {
-                let heads = session::Entity::find()
-                    .select_only()
-                    .column(session::Column::Id)
-                    .column(session::Column::HeadSeq)
-                    .filter(session::Column::Id.is_in(ids.iter().copied()))
-                    .into_tuple::<(Uuid, i64)>()
-                    .all(self.hub.store().db())
-                    .await;
-                match heads {
-                    Ok(heads) => {
-                        let channels = self.channels();
-                        for (id, head) in heads {
-                            if let Some(channel) = channels.get(&SessionId::from(id)) {
-                                channel.ring(head);
-                            }
-                        }
-                    }
-                    Err(error) => tracing::debug!(%error, "how far the logs are could not be read"),
+            let (heads, ends) = (self.poll_heads().await, self.poll_ends().await);
+            let looked = heads.and_then(|heads| ends.map(|ends| (heads.0 || ends.0, heads.1 + ends.1)));
+            let (found, queries) = looked.unwrap_or_else(|error| {
+                tracing::debug!(%error, "how far the logs are could not be read");
+                (false, 1)
+            });
+            looking.looked(found, queries);
+        }
+    }
+
+    /// Whether one of the followed logs went on, and how many queries that took to know.
+    async fn poll_heads(&self) -> Result<(bool, u32), DbErr> {
+        let followed: Vec<Uuid> = self.channels().keys().map(|id| id.uuid()).collect();
+        let (mut news, mut queries) = (false, 0);
+        for ids in followed.chunks(POLL_MAX) {
+            queries += 1;
+            let heads = session::Entity::find()
+                .select_only()
+                .column(session::Column::Id)
+                .column(session::Column::HeadSeq)
+                .filter(session::Column::Id.is_in(ids.iter().copied()))
+                .into_tuple::<(Uuid, i64)>()
+                .all(self.hub.store().db())
+                .await?;
+            let channels = self.channels();
+            for (id, head) in heads {
+                if let Some(channel) = channels.get(&SessionId::from(id)) {
+                    news |= channel.ring(head);
                 }
             }
+        }
+        Ok((news, queries))
+    }
+
+    /// The same of turns whose end somebody waits for.
+    async fn poll_ends(&self) -> Result<(bool, u32), DbErr> {
+        let awaited: Vec<Uuid> = {
+            let ends = self.ends();
+            let awaited = ends.iter().filter(|(_, waits)| waits.strong_count() > 0);
+            awaited.filter_map(|(turn, _)| Some(turn.parse::<TurnId>().ok()?.uuid())).collect()
+        };
+        let (mut news, mut queries) = (false, 0);
+        for ids in awaited.chunks(POLL_MAX) {
+            queries += 1;
+            let ended = turn::Entity::find()
+                .select_only()
+                .column(turn::Column::Id)
+                .filter(turn::Column::Id.is_in(ids.iter().copied()))
+                .filter(turn::Column::EndedAt.is_not_null())
+                .into_tuple::<Uuid>()
+                .all(self.hub.store().db())
+                .await?;
+            for id in ended {
+                news = true;
+                self.end(&TurnId::from(id).to_string());
+            }
+        }
+        Ok((news, queries))
+    }
+
+    fn end(&self, turn: &str) {
+        self.talks().end(turn);
+        if let Some(waits) = self.ends().remove(turn).and_then(|waits| waits.upgrade()) {
+            waits.notify_waiters();
         }
     }
 }
@@ -258,6 +297,8 @@ impl Feed {
 /// Rings a channel for every rune of its session, until the channel is gone.
 async fn follow(feed: Arc<Feed>, session: SessionId, channel: Weak<Channel>) {
     let mut runes = loop {
+        // Until then nothing comes that way, and the log is looked at.
+        feed.hub.bus().watch().up().await;
         match feed.hub.bus().listen_session(&session.to_string()).await {
             Ok(runes) => break runes,
             Err(error) => tracing::debug!(%session, %error, "the session is not heard; its log is polled"),
@@ -270,7 +311,7 @@ async fn follow(feed: Arc<Feed>, session: SessionId, channel: Weak<Channel>) {
         let heard = runes.next().await;
         let Some(channel) = channel.upgrade() else { return };
         match heard {
-            Word::Message(rune) => channel.ring(i64::try_from(rune.seq).unwrap_or(i64::MAX)),
+            Word::Message(rune) => drop(channel.ring(i64::try_from(rune.seq).unwrap_or(i64::MAX))),
             Word::Gap(_) => feed.doubt.notify_one(),
         }
     }
