@@ -45,7 +45,7 @@ enum Chore {
     Demo,
     /// Strike every fault under load and check what must be true afterwards
     Faults {
-        /// After `--`: how many rounds, then a part of the faults' names
+        /// After `--`: how many rounds, then a part of the faults' names; or `nobus`, then how many seconds without NATS
         #[arg(last = true)]
         extra: Vec<String>,
     },

@@ -1,15 +1,20 @@
-//! The kill matrix: `cargo xtask faults [-- rounds [part of a name]]`. Every fault under load, and those in the midst
+//! The kill matrix: `cargo xtask faults [-- rounds [part of a name]]`; `-- nobus [seconds]` is life without NATS. Every fault under load, and those in the midst
 //! of plays; what must be true afterwards, and how long it took. Ends with 1 if anything was not.
 
 use anyhow::Result;
 use instar_tests::fault::{self, Fault, Ground, Report};
 use instar_tests::fleet;
+use instar_tests::nobus::Terms;
 use instar_tests::play::Play;
 use std::process::ExitCode;
+use std::time::Duration;
 
 #[tokio::main]
 async fn main() -> Result<ExitCode> {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if(|first| first == "nobus").is_some() {
+        return nobus(arguments.next().map_or(Ok(600), |n| n.parse())?).await;
+    }
     let rounds: u32 = arguments.next().map_or(Ok(1), |n| n.parse())?;
     let only = arguments.next();
     let mut ground = Ground::prepare(fleet::binary("instar-armed")?).await?;
@@ -51,6 +56,26 @@ async fn main() -> Result<ExitCode> {
     }
     println!("\n{struck} faults under load, {void} void, {bad} violations");
     Ok(if bad == 0 && struck > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// So many seconds without NATS, with a worker killed every 20 of them.
+async fn nobus(seconds: u64) -> Result<ExitCode> {
+    let mut ground = Ground::prepare(fleet::binary("instar-armed")?).await?;
+    let life = ground
+        .live_without_nats(Terms {
+            normal: Duration::from_secs(20),
+            away: Duration::from_secs(seconds),
+            kill_every: Some(Duration::from_secs(20)),
+            restart: false,
+            plays: &[Play::Words, Play::Accounts, Play::Children, Play::Missions, Play::Plans],
+            rounds: 8,
+        })
+        .await?;
+    println!("{life}");
+    for violation in &life.violations {
+        println!("    {violation}");
+    }
+    Ok(if life.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// A fault, and what goes on when it strikes.
