@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, ensure};
 use instar_testkit::ledger::Ledger;
 use instar_testkit::model::{Model, Script};
+use instar_testkit::process;
 use instar_testkit::tool::{Idempotency, Tool};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -93,7 +94,7 @@ impl Dev {
         let mut command = command(Path::new(binary), folder.path());
         command.args(["dev", "--port", "0", "--data-dir", "data", "--api-key", KEY]);
         command.stdout(Stdio::piped()).stderr(std::fs::File::create(folder.path().join("log"))?);
-        let mut child = command.spawn()?;
+        let mut child = process::spawn_async(command)?;
         let mut lines = BufReader::new(child.stdout.take().context("no standard output")?).lines();
         let line = tokio::time::timeout(READY_WITHIN, lines.next_line()).await;
         let log = || std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
@@ -185,6 +186,7 @@ pub fn command(binary: &Path, folder: &Path) -> Command {
     let mut command = Command::new(binary);
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command.current_dir(folder).stdin(Stdio::null()).kill_on_drop(true);
+    process::bind(command.as_std_mut());
     command
 }
 

@@ -195,6 +195,7 @@ impl Fleet {
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("FLEET_KEY", KEY);
         command.envs(self.environment.iter().map(|(name, value)| (*name, value)));
         command.current_dir(self.folder.path()).stdin(Stdio::null()).kill_on_drop(true);
+        process::bind(command.as_std_mut());
         command
     }
 
@@ -239,7 +240,8 @@ impl Fleet {
 
 /// Starts a process and waits until it says that it is ready.
 async fn ready(service: &'static str, mut command: Command, log: PathBuf) -> Result<Node> {
-    let mut child = command.stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?).spawn()?;
+    command.stdout(Stdio::piped()).stderr(std::fs::File::create(&log)?);
+    let mut child = process::spawn_async(command)?;
     let out = child.stdout.take().context("no standard output")?;
     let mut lines = BufReader::new(out).lines();
     let said = tokio::time::timeout(READY_WITHIN, lines.next_line()).await;

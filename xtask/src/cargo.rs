@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
+use instar_testkit::process::Group;
 
 pub(crate) struct Step(Command);
 
@@ -53,8 +54,10 @@ impl Step {
         self
     }
 
-    fn status(mut self) -> Result<ExitStatus> {
-        self.0.status().context("cargo could not be executed: is it on PATH?")
+    /// Whatever ends this process ends cargo too, and all that it runs.
+    fn status(self) -> Result<ExitStatus> {
+        let group = Group::spawn(self.0).context("cargo could not be executed: is it on PATH?")?;
+        Ok(group.wait()?)
     }
 
     /// Whether it succeeded.

@@ -22,7 +22,10 @@ fn victim() {
 }
 
 fn start(plan: &str) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    // One that is paused would not end by itself.
+    instar_testkit::process::bind(&mut command);
+    command
         .args(["--exact", "victim", "--nocapture"])
         .env(VICTIM, "1")
         .env(instar_crashpoint::VARIABLE, plan)

@@ -43,12 +43,10 @@ struct Started {
 
 impl Started {
     fn new(how: &str) -> Started {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child", "--nocapture"])
-            .env(CHILD, how)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        instar_testkit::process::bind(&mut command);
+        let mut child =
+            command.args(["--exact", "child", "--nocapture"]).env(CHILD, how).stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         Started { child, lines }
     }

@@ -10,7 +10,7 @@
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::{OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
@@ -88,39 +88,183 @@ impl Drop for Guard {
     }
 }
 
-type Order = (Command, mpsc::SyncSender<io::Result<Child>>);
+type Order = Box<dyn FnOnce() + Send>;
 
-/// Starts `command` so that the kernel sends it `signal` when our process dies.
-///
-/// The kernel means the death of the *thread* that forked, and test threads and blocking-pool
-/// threads come and go; hence the one thread that lives as long as the process and does all the
-/// forking.
-pub(crate) fn spawn_bound(mut command: Command, signal: i32) -> io::Result<Child> {
+/// Does the forking on the one thread that lives as long as the process: the death that a bound child is told of is
+/// that of the *thread* that forked it, and test threads and blocking-pool threads come and go.
+fn on_spawner<T: Send + 'static>(fork: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     static SPAWNER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
-    bind_to_parent(&mut command, signal);
     let spawner = SPAWNER.get_or_init(|| {
         let (sender, orders) = mpsc::channel::<Order>();
         std::thread::spawn(move || {
-            for (mut command, answer) in orders {
-                let _ = answer.send(command.spawn());
-            }
+            end_with_cargo();
+            orders.into_iter().for_each(|order| order());
         });
         sender
     });
-    let (answer, child) = mpsc::sync_channel(1);
+    let (answer, told) = mpsc::sync_channel(1);
     let gone = |_| io::Error::other("the spawner thread is gone");
-    spawner.send((command, answer)).map_err(|_| gone(()))?;
-    child.recv().map_err(|_| gone(()))?
+    spawner.send(Box::new(move || drop(answer.send(fork())))).map_err(|_| gone(()))?;
+    told.recv().map_err(|_| gone(()))?
 }
+
+/// Starts `command` so that the kernel sends it `signal` when our process dies.
+pub(crate) fn spawn_bound(mut command: Command, signal: i32) -> io::Result<Child> {
+    bind_to_parent(&mut command, signal);
+    on_spawner(move || command.spawn())
+}
+
+/// Starts `command` so that the kernel kills it when our process dies.
+pub fn spawn(command: Command) -> io::Result<Child> {
+    spawn_bound(command, libc::SIGKILL)
+}
+
+/// As [`spawn`], within a runtime.
+pub fn spawn_async(mut command: tokio::process::Command) -> io::Result<tokio::process::Child> {
+    bind_to_parent(command.as_std_mut(), libc::SIGKILL);
+    let runtime = tokio::runtime::Handle::current();
+    on_spawner(move || {
+        let _inside = runtime.enter();
+        command.spawn()
+    })
+}
+
+/// For a command that ends before the thread does that starts it: the kernel kills it when that thread dies.
+pub fn bind(command: &mut Command) {
+    bind_to_parent(command, libc::SIGKILL);
+}
+
+/// Kills a process group when its pipe ends before it was told that there is nothing left to kill.
+const GROUP_WATCHER: &str = r#"
+trap '' INT TERM HUP QUIT
+pid=
+while read -r told; do pid=$told; done
+[ -n "$pid" ] && kill -s KILL -- "-$pid" 2>/dev/null
+"#;
+
+/// A child with a process group of its own, of which nothing is left when the child has ended, this value is dropped,
+/// or our process ends, however that happens. For programs whose own children are not bound to them, such as cargo and
+/// shells.
+pub struct Group {
+    child: Child,
+    watcher: Child,
+    pipe: Option<ChildStdin>,
+}
+
+impl Group {
+    pub fn spawn(mut command: Command) -> Result<Self> {
+        let mut watcher = Command::new("sh")
+            .args(["-c", GROUP_WATCHER, "watcher"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .current_dir("/")
+            .process_group(0)
+            .spawn()
+            .context("the watcher shell did not start: `sh` must be on PATH")?;
+        let mut pipe = watcher.stdin.take().context("the watcher has no standard input")?;
+        command.process_group(0);
+        let child = match spawn(command) {
+            Ok(child) => child,
+            Err(error) => {
+                drop(pipe);
+                watcher.wait()?;
+                return Err(error.into());
+            }
+        };
+        let told = writeln!(pipe, "{}", child.id());
+        let group = Self { child, watcher, pipe: Some(pipe) };
+        told.context("the watcher shell is gone: who killed it?")?;
+        Ok(group)
+    }
+
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.child
+    }
+
+    /// Waits for the end of the child, and ends what is left of its group.
+    pub fn wait(mut self) -> io::Result<ExitStatus> {
+        wait_unreaped(self.child.id())?;
+        self.end()
+    }
+
+    /// The child must not be reaped yet: then its number is still that of its group.
+    fn end(&mut self) -> io::Result<ExitStatus> {
+        if let Some(mut pipe) = self.pipe.take() {
+            let _ = end_group(self.child.id());
+            let _ = writeln!(pipe);
+        }
+        let status = self.child.wait();
+        self.watcher.wait()?;
+        status
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+/// Waits until a child has ended, and leaves it to be reaped.
+#[allow(unsafe_code)]
+fn wait_unreaped(pid: u32) -> io::Result<()> {
+    loop {
+        // SAFETY: waitid writes only into `info`, for which all zeroes are a value.
+        let outcome = unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            libc::waitid(libc::P_PID, pid, &mut info, libc::WEXITED | libc::WNOWAIT)
+        };
+        match outcome {
+            0 => return Ok(()),
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+#[allow(unsafe_code)]
+fn end_group(leader: u32) -> io::Result<()> {
+    let leader = i32::try_from(leader).map_err(io::Error::other)?;
+    // SAFETY: kill takes two integers and touches no memory of ours.
+    match unsafe { libc::kill(-leader, libc::SIGKILL) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// A test program ends with the cargo that runs it, and with it all that it has started: cargo itself, when it is
+/// killed, leaves it running. The setting is the calling thread's, and counts as long as that lives.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code)]
+fn end_with_cargo() {
+    let parent = std::os::unix::process::parent_id();
+    let name = std::fs::read_to_string(format!("/proc/{parent}/comm"));
+    if name.is_ok_and(|name| name.trim_end() == "cargo") {
+        // SAFETY: numbers only.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        // It may have died since it was asked for its name.
+        if std::os::unix::process::parent_id() != parent {
+            std::process::abort();
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn end_with_cargo() {}
 
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 fn bind_to_parent(command: &mut Command, signal: i32) {
     let parent = std::process::id();
-    // SAFETY: between fork and exec only prctl, getppid and raise run: all async-signal-safe, none
+    // SAFETY: between fork and exec only prctl, signal, getppid and raise run: all async-signal-safe, none
     // allocates. It runs after the change of user, which would clear the setting.
     unsafe {
         command.pre_exec(move || {
+            // A shell that runs us in the background has us ignore it, and all that we start with us.
+            libc::signal(libc::SIGINT, libc::SIG_DFL);
             if libc::prctl(libc::PR_SET_PDEATHSIG, signal) != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -174,6 +318,45 @@ pub fn inside(dir: &Path) -> Vec<u32> {
             std::fs::read_link(entry.path().join("cwd")).ok()?.starts_with(dir).then_some(pid)
         })
         .collect()
+}
+
+/// A process as it was seen: its number may be another's later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    pub pid: u32,
+    pub name: String,
+    began: String,
+}
+
+impl Seen {
+    fn of(pid: u32) -> Option<(Self, u32)> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let (head, rest) = stat.rsplit_once(") ")?;
+        let fields: Vec<&str> = rest.split_whitespace().collect();
+        // Ended, and only not yet asked how.
+        if matches!(fields.first(), Some(&"Z" | &"X")) {
+            return None;
+        }
+        let name = head.split_once('(')?.1.to_owned();
+        Some((Self { pid, name, began: (*fields.get(19)?).to_owned() }, fields.get(1)?.parse().ok()?))
+    }
+
+    pub fn lives(&self) -> bool {
+        Self::of(self.pid).is_some_and(|(now, _)| now == *self)
+    }
+}
+
+/// The children of a process, theirs, and so on (needs /proc; elsewhere none are seen).
+pub fn descendants(pid: u32) -> Vec<Seen> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all: Vec<(Seen, u32)> =
+        entries.filter_map(|entry| Seen::of(entry.file_name().to_str()?.parse().ok()?)).collect();
+    let (mut found, mut next) = (vec![pid], 0);
+    while let Some(parent) = found.get(next).copied() {
+        found.extend(all.iter().filter(|(_, of)| *of == parent).map(|(seen, _)| seen.pid));
+        next += 1;
+    }
+    all.into_iter().map(|(seen, _)| seen).filter(|seen| found[1..].contains(&seen.pid)).collect()
 }
 
 /// Waits for the end of `child`; false when `bound` passes first.

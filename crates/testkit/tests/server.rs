@@ -162,7 +162,9 @@ async fn a_test_process_killed_with_9_leaves_no_server_and_no_folder() {
     // again.
     let tmp = tempfile::tempdir().unwrap();
     std::fs::set_permissions(tmp.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let mut victim = Command::new(here)
+    let mut command = Command::new(here);
+    process::bind(&mut command);
+    let mut victim = command
         .args(["victim", "--exact", "--ignored", "--nocapture"])
         .env(VICTIM, "1")
         .env("TMPDIR", tmp.path())
@@ -206,4 +208,48 @@ fn segment_of(dir: &Path) -> Option<String> {
 fn segments_of_machine() -> BTreeSet<String> {
     let text = std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
     text.lines().skip(1).filter_map(|line| Some(line.split_whitespace().nth(1)?.to_owned())).collect()
+}
+
+/// Not a test by itself: a chore that runs a program whose children are not bound to it.
+#[test]
+#[ignore = "started by the test that kills it"]
+fn chore() {
+    if std::env::var_os(VICTIM).is_none() {
+        return;
+    }
+    let mut command = Command::new("sh");
+    command.args(["-c", "sh -c 'sleep 1000; true' & echo begun; sleep 1000; true"]);
+    let group = process::Group::spawn(command).unwrap();
+    group.wait().unwrap();
+}
+
+#[tokio::test]
+async fn a_chore_that_is_stopped_in_any_way_takes_along_what_it_runs() {
+    for signal in [2, 9, 15] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["chore", "--exact", "--ignored", "--nocapture"]).env(VICTIM, "1").stdout(Stdio::piped());
+        process::bind(&mut command);
+        let mut chore = command.spawn().unwrap();
+        let mut lines = BufReader::new(chore.stdout.take().unwrap()).lines().map_while(Result::ok);
+        assert!(lines.any(|line| line.ends_with("begun")));
+        let sleepers = || process::descendants(chore.id()).iter().filter(|seen| seen.name == "sleep").count();
+        wait::until(BOUND, || async { sleepers() == 2 }).await;
+        let started = process::descendants(chore.id());
+        process::signal(chore.id(), signal).unwrap();
+        chore.wait().unwrap();
+        wait::until(BOUND, || async { !started.iter().any(process::Seen::lives) }).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_group_whose_first_process_has_ended_is_ended() {
+    let mut command = Command::new("sh");
+    command.args(["-c", "sleep 1000 & echo $!"]).stdout(Stdio::piped());
+    let mut group = process::Group::spawn(command).unwrap();
+    let mut said = String::new();
+    BufReader::new(group.child().stdout.take().unwrap()).read_line(&mut said).unwrap();
+    assert!(group.wait().unwrap().success());
+    let status = || std::fs::read_to_string(format!("/proc/{}/stat", said.trim())).unwrap_or_default();
+    let gone = |status: String| status.is_empty() || status.contains(") Z ") || status.contains(") X ");
+    wait::until(BOUND, || async { gone(status()) }).await;
 }

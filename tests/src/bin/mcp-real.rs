@@ -102,7 +102,8 @@ impl Web {
         let port = wait::free_port()?;
         let mut command = tokio::process::Command::new(node.join("mcp-server-everything"));
         command.arg("streamableHttp").env("PORT", port.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = command.kill_on_drop(true).spawn()?;
+        command.kill_on_drop(true);
+        let child = process::spawn_async(command)?;
         wait::until_ok(WITHIN, || async { Ok(tokio::net::TcpStream::connect(("127.0.0.1", port)).await?) }).await?;
         Ok(Web { url: format!("http://127.0.0.1:{port}/mcp"), _child: child })
     }

@@ -262,6 +262,7 @@ impl World {
         let fleet = &self.shared.fleet;
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_instar-armed"));
         command.env_clear().current_dir(fleet.folder.path());
+        instar_testkit::process::bind(command.as_std_mut());
         command.args(["--server", &format!("http://127.0.0.1:{}", fleet.port()), "--key", fleet.key()]);
         let output = command.args(arguments).output().await?;
         let said = [output.stdout, output.stderr].concat();

@@ -366,6 +366,7 @@ impl House {
     async fn tell(&self, arguments: &[&str], config: bool) -> Result<(bool, String)> {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_instar-armed"));
         command.env_clear().current_dir(self.fleet.folder.path()).envs(environment(&self.collector));
+        instar_testkit::process::bind(command.as_std_mut());
         command.env("FLEET_KEY", self.fleet.key()).env("PATH", std::env::var_os("PATH").unwrap_or_default());
         if !config {
             command.args(["--server", &format!("http://127.0.0.1:{}", self.fleet.port())]);

@@ -16,7 +16,8 @@ async fn the_demo_walks_a_person_through_a_mission() -> Result<()> {
     let folder = tempfile::tempdir()?;
     let mut demo = dev::command(binary, folder.path());
     demo.args(["dev", "--demo", "--port", "0", "--data-dir", "data", "--api-key", KEY]);
-    let mut child = demo.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    demo.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = instar_testkit::process::spawn_async(demo)?;
     let mut ready = BufReader::new(child.stdout.take().context("standard output")?).lines();
     let mut told = BufReader::new(child.stderr.take().context("standard error")?).lines();
     let line = tokio::time::timeout(WITHIN, ready.next_line()).await??.context("it says nothing")?;

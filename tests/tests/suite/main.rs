@@ -12,6 +12,7 @@ mod drive;
 mod family;
 mod finish;
 mod flow;
+mod leftover;
 mod mcp;
 mod mission;
 mod mission_walk;

@@ -114,7 +114,7 @@ fn start(configs: Vec<ServerConfig>) -> Result<(Arc<Servers>, Runner)> {
 async fn serve_http(port: u16, arguments: &[String], mark: &str) -> Result<(Child, String)> {
     let mut command = tokio::process::Command::new(binary());
     command.arg(format!("http:{port}")).args(arguments).env(MARK, mark).stdout(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn()?;
+    let mut child = instar_testkit::process::spawn_async(command)?;
     let mut lines = BufReader::new(child.stdout.take().context("stdout")?).lines();
     let line = lines.next_line().await?.context("it ended")?;
     let url = line.strip_prefix("listening ").context("no address")?.to_owned();

@@ -4,10 +4,10 @@
 //! Ids, hashes and numbers of more than one digit (ports, times, sequence numbers) may differ.
 
 use anyhow::{Context, Result, bail, ensure};
+use instar_testkit::process::Group;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,7 @@ fn plain(text: &str) -> String {
 
 /// One shell for the whole transcript, so that its variables and its processes stay.
 struct Shell {
-    child: Child,
+    _group: Group,
     stdin: ChildStdin,
     /// A line when a command has ended: its exit code.
     ends: Receiver<String>,
@@ -121,7 +121,8 @@ impl Shell {
         std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_instar-armed"), bin.join("instar"))?;
         let path = std::env::var("PATH").context("PATH")?;
         let address = format!("127.0.0.1:{}", instar_testkit::wait::free_port()?);
-        let mut child = Command::new("bash")
+        let mut command = Command::new("bash");
+        command
             .args(["--noprofile", "--norc"])
             .env_clear()
             .env("PATH", format!("{}:{path}", bin.display()))
@@ -130,12 +131,12 @@ impl Shell {
             .env("INSTAR__API__LISTEN", &address)
             .env("INSTAR_SERVER", format!("http://{address}"))
             .current_dir(folder)
-            .process_group(0)
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let stdin = child.stdin.take().context("no standard input")?;
-        let stdout = child.stdout.take().context("no standard output")?;
+            .stdout(Stdio::piped());
+        // Whatever it has started ends with it, also should this process be killed.
+        let mut group = Group::spawn(command)?;
+        let stdin = group.child().stdin.take().context("no standard input")?;
+        let stdout = group.child().stdout.take().context("no standard output")?;
         let (tell, ends) = channel();
         std::thread::spawn(move || {
             let lines = BufReader::new(stdout).lines().map_while(Result::ok);
@@ -143,10 +144,7 @@ impl Shell {
         });
         let printed = folder.join("printed");
         std::fs::create_dir(&printed)?;
-        let mut shell = Shell { child, stdin, ends, printed, commands: 0 };
-        // Should this process be killed, the shell ends, and what it started ends with it.
-        shell.write("trap 'kill -9 $(jobs -p) 2>/dev/null' EXIT\n")?;
-        Ok(shell)
+        Ok(Shell { _group: group, stdin, ends, printed, commands: 0 })
     }
 
     fn write(&mut self, text: &str) -> Result<()> {
@@ -172,14 +170,6 @@ impl Shell {
     /// What the last command has printed up to now.
     fn printed(&self) -> Result<String> {
         Ok(std::fs::read_to_string(self.printed.join(self.commands.to_string()))?)
-    }
-}
-
-impl Drop for Shell {
-    fn drop(&mut self) {
-        let group = format!("-{}", self.child.id());
-        let _ = Command::new("kill").args(["-9", "--", &group]).status();
-        let _ = self.child.wait();
     }
 }
 

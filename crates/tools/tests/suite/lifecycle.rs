@@ -199,7 +199,9 @@ async fn orphan_runner() {
 async fn a_runner_that_is_killed_takes_its_commands_along() {
     // Its folders are left to whoever starts next: here to this test.
     let folder = tempfile::TempDir::new().unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    instar_testkit::process::bind(&mut command);
+    let mut child = command
         .args(["--exact", "lifecycle::orphan_runner", "--nocapture"])
         .env(ORPHAN, "1")
         .env("TMPDIR", folder.path())

@@ -69,7 +69,8 @@ struct Dev {
 impl Dev {
     fn start(folder: &Path, arguments: &[&str]) -> Dev {
         let mut command = command(folder, &[&["dev", "--port", "0"], arguments].concat());
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = instar_testkit::process::spawn(command).unwrap();
         let (tell, told) = mpsc::channel();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
         std::thread::spawn(move || {
