@@ -77,6 +77,7 @@ pub fn agent_row(id: AgentId, session: SessionId, lifecycle: &str, drive: &str) 
         parent_id: None,
         nudge_count: 0,
         letter_count: None,
+        late_count: None,
         last_error: None,
         config: json!({}),
         usage: json!({}),

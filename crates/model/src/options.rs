@@ -13,7 +13,7 @@ use crate::retry::Retry;
 pub struct Limits {
     pub connect_timeout_ms: u64,
     /// Silence before the first piece of the answer. Models that reason, and local ones that read a
-    /// long prompt, take minutes.
+    /// long prompt, take minutes; two such silences must fit into what the caller has time for.
     pub first_event_timeout_ms: u64,
     /// Silence between bytes after that.
     pub idle_timeout_ms: u64,
@@ -38,7 +38,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connect_timeout_ms: 10_000,
-            first_event_timeout_ms: 300_000,
+            first_event_timeout_ms: 120_000,
             idle_timeout_ms: 120_000,
             pool_idle_max: 256,
             pool_idle_timeout_ms: 90_000,

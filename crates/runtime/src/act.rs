@@ -11,7 +11,7 @@ use crate::step::STEP_TIMER;
 use crate::{flow, guard, hold, tell};
 use instar_core::cascade::{self, Fact, Planned, Reach};
 use instar_core::id::{AgentId, CallId, Entity, HopId, Kind, MissionId, PlanId, SessionId, StepId, TurnId};
-use instar_core::machine::{Answer as Cell, By, Move, Phase, Refusal, Table as Machine, apply};
+use instar_core::machine::{Answer as Cell, By, Move, Phase, Refusal, Table as Machine, apply, turn as turn_machine};
 use instar_core::rune::payload::MissionAttention;
 use instar_core::rune::{Actor, Draft, Rune};
 use instar_store::clock;
@@ -26,6 +26,8 @@ use uuid::Uuid;
 
 /// How often a command looks again when the rows changed under it.
 const LOOKS_MAX: usize = 8;
+/// The event of a turn that has passed its deadline.
+const LATE: &str = turn_machine::Event::TurnDeadline.token();
 
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
@@ -295,6 +297,7 @@ impl<'a> Act<'a> {
         snapshot.facts.extend(self.facts.iter().copied());
         snapshot.said = self.said.clone();
         snapshot.said.wordless = self.reason == self.event;
+        snapshot.said.late = self.event == LATE;
         snapshot.relations = self.relations.clone();
         self.rows.iter().cloned().for_each(|row| snapshot.bring(row));
         if self.actor.by == By::User {
@@ -502,14 +505,15 @@ impl<'a> Act<'a> {
             let (mv, terminal) = (&p.mv, Some(Phase::Terminal));
             mv.machine() == "turn" && mv.changes_state() && mv.table().phase(mv.to()) == terminal
         };
-        for turn in planned.iter().filter(ends).filter_map(|p| snapshot.turn(p.entity.id)) {
+        for (p, turn) in planned.iter().filter(ends).filter_map(|p| Some((p, snapshot.turn(p.entity.id)?))) {
             flow::settle(commit, turn, flow::unheard(turn));
             let agent = snapshot.agents.get(&turn.agent_id).filter(|_| turn.status != "queued");
             let Some(agent) = agent.filter(|agent| moved.contains_key(&Entity::new(Kind::Agent, agent.id))) else {
                 continue;
             };
             let change = Change::entity(&agent::TABLE, AgentId::from(agent.id));
-            commit.change(change.set(agent::Column::Usage, flow::booked(agent, &turn.usage)));
+            let change = change.set(agent::Column::Usage, flow::booked(agent, &turn.usage));
+            commit.change(flow::count_late(agent, change, p.mv.event() == LATE));
         }
     }
 

@@ -293,6 +293,23 @@ fn a_model_goes_on_as_json_with_only_what_was_given() {
 }
 
 #[test]
+fn a_request_that_is_never_answered_can_be_made_again_within_its_turn() {
+    let model =
+        |limits: &str| format!("[[models]]\nname = 'a'\nprovider = 'openai'\nmodel = 'm'\nlimits = {{ {limits} }}");
+    let shorter = format!("{}\n[worker]\nturn_deadline_ms = 60000", model("idle_timeout_ms = 30000"));
+    for (text, key) in [
+        (model("first_event_timeout_ms = 300000"), "models[0].limits.first_event_timeout_ms"),
+        (shorter.clone(), "models[0].limits.idle_timeout_ms"),
+    ] {
+        let refusal = Setting::new(&[]).refusal(Role::Dev, &text);
+        assert_eq!(keys(&refusal), [key]);
+        assert!(refusal.contains("or less") && refusal.contains("worker.turn_deadline_ms"), "{refusal}");
+    }
+    let fits = shorter.replace("30000", "24000");
+    assert!(Setting::new(&[]).load(Role::Dev, &fits, &[]).is_ok());
+}
+
+#[test]
 fn a_tool_runner_whose_tools_work_in_a_workspace_needs_a_place_for_them() {
     let tool = "[[tools]]\nname = \"build\"\nkind = \"command\"\ncommand = [\"make\"]\nworkspace = \"write\"\n";
     let text = format!("{EXAMPLE}\n{tool}");

@@ -45,7 +45,7 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
         Said::Cut { event, partial } => end(worker, held, Ending::Interrupted { event, partial }).await?,
         Said::Late { partial } => {
             let why = "the turn took longer than it may".to_owned();
-            let ending = Ending::Failed { event: "turn_deadline", kind: "timeout", why, partial, fatal: Fatal::Drive };
+            let ending = Ending::Failed { event: "turn_deadline", kind: "timeout", why, partial, fatal: Fatal::No };
             end(worker, held, ending).await?;
         }
         Said::Nothing => return crowded(worker, held).await,

@@ -108,6 +108,7 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
                 if let (Ending::Complete(spoken), true) = (&ending, rests) {
                     let said = flow::said_row(&held.turn, held.turn.iterations + 1, spoken);
                     held.transcript.extend(said);
+                    held.agent.late_count = None;
                     held.agent.usage = flow::booked(&held.agent, &flow::used(&held.turn, spoken.usage));
                     let room = if worker.config.history_summaries { UNSUMMED_MAX } else { 0 };
                     worker.warm.rest(held.take(), worker.config.history_messages_max as usize + room);

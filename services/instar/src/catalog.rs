@@ -1,7 +1,7 @@
 //! The models and tools of a configuration, ready for use.
 
 use instar_model::{Kind, ModelConfig, Models};
-use instar_runtime::config::Config;
+use instar_runtime::config::{Config, SILENCES, silence_ms_max};
 use instar_tools::{Builtin, Kind as ToolKind, Native, Origin, Registry, Spec};
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) fn models(config: &Config) -> Result<Models, Vec<String>> {
     let (mut models, mut problems) = (Vec::new(), Vec::new());
     for (index, entry) in config.models.iter().enumerate() {
         match serde_json::from_value::<ModelConfig>(entry.to_json()) {
-            Ok(model) => models.push(model),
+            Ok(model) => models.push(fitted(model, entry, config.worker.turn_deadline_ms)),
             Err(error) => problems.push(format!("models[{index}]: {error}")),
         }
     }
@@ -39,6 +39,19 @@ pub(crate) fn models(config: &Config) -> Result<Models, Vec<String>> {
         return Err(problems);
     }
     Models::from_config(&models).map_err(|error| error.problems)
+}
+
+/// What the file does not say of how long the provider may be silent is short enough for two tries within a turn.
+fn fitted(mut model: ModelConfig, entry: &instar_runtime::config::ModelConfig, turn_deadline_ms: u64) -> ModelConfig {
+    let most = silence_ms_max(turn_deadline_ms).max(1);
+    let limits = &mut model.limits;
+    let values = [&mut limits.first_event_timeout_ms, &mut limits.idle_timeout_ms];
+    for (key, value) in SILENCES.into_iter().zip(values) {
+        if !entry.limits.contains_key(key) {
+            *value = most.min(*value);
+        }
+    }
+    model
 }
 
 /// What `instar dev` runs on when nothing is configured.

@@ -95,9 +95,7 @@ async fn end_late(desk: &Desk, turn: &turn::Model) -> Result<()> {
     if turn.status == "tool_executing" && !is_late(desk, turn).await? {
         return Ok(());
     }
-    let streams = turn.status == "streaming";
-    let (event, why) = if streams { ("watchdog_timeout", "stuck") } else { ("turn_deadline", "timeout") };
-    end(desk, turn, event, why).await
+    end(desk, turn, "turn_deadline", "timeout").await
 }
 
 /// Ends a turn that nobody else will end.

@@ -63,6 +63,7 @@ const GROUPS: &[&Group] = &[
     &agent::MORTAL,
     &turn::PLAIN,
     &turn::HASTY,
+    &turn::PATIENT,
     &turn::MORTAL,
     &turn::WATCHED,
     &turn::POISONED,

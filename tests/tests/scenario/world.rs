@@ -79,6 +79,10 @@ impl World {
         World { shared: self.shared.clone(), name }
     }
 
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.shared.mode == Mode::Embedded
+    }
+
     pub(crate) fn fleet(&self) -> &Fleet {
         &self.shared.fleet
     }

@@ -666,18 +666,21 @@ async fn a_worker_that_drains_hands_its_turn_back_and_no_attempt_is_counted(stag
     troupe.audit(session).await
 }
 
-async fn a_turn_that_takes_too_long_is_an_error_and_its_agent_errs(stage: Stage) -> Result<()> {
+async fn turns_that_take_too_long_are_errors_and_the_third_in_a_row_stops_their_agent(stage: Stage) -> Result<()> {
     let mut config = Config::default();
     config.worker.turn_deadline_ms = 300;
     let troupe = Troupe::start(&stage, Script::function(|_| Reply::hang()), config).await?;
     let store = troupe.context.hub.store();
     let (session, agent) = members(store, json!({})).await?;
-    let id = troupe.send(agent, "hello", Mode::Queue).await?.context("a turn")?;
-    let ended = troupe.ended(id).await?;
-    assert_eq!(ended.status, "error");
-    assert_eq!(ended.error.context("an error")?["error_type"], "timeout");
+    for drive in ["running", "running", "errored"] {
+        let id = troupe.send(agent, "hello", Mode::Queue).await?.context("a turn")?;
+        let ended = troupe.ended(id).await?;
+        assert_eq!(ended.status, "error");
+        assert_eq!(ended.error.context("an error")?["error_type"], "timeout");
+        let row = agent_row(store, agent).await?;
+        assert_eq!((row.lifecycle.as_str(), row.drive.as_str()), ("idle", drive));
+    }
     let row = agent_row(store, agent).await?;
-    assert_eq!((row.lifecycle.as_str(), row.drive.as_str()), ("idle", "errored"));
     ensure!(row.last_error.is_some_and(|why| why.contains("longer")));
     refuses_messages(&troupe, session, agent, "errored").await?;
     troupe.audit(session).await
@@ -695,7 +698,8 @@ async fn a_turn_whose_tool_takes_too_long_ends_and_one_that_waits_for_a_person_d
     let ended = troupe.ended(id).await?;
     assert_eq!(ended.status, "error", "{:?}", ended.error);
     assert_eq!(troupe.calls(id).await?[0].result_status.as_deref(), Some("cancelled"));
-    assert_eq!(agent_row(store, ended.agent_id.into()).await?.drive, "errored");
+    let late = agent_row(store, ended.agent_id.into()).await?;
+    assert_eq!((late.drive.as_str(), late.late_count), ("running", Some(1)));
     troupe.audit(ended.session_id.into()).await?;
     // The same look passed over the one that waits for a person, although it is older than its time.
     let row = troupe.turn(waits).await?;
@@ -852,7 +856,7 @@ on_both! {
     an_agent_is_ended_while_its_call_waits_for_a_person;
     a_session_closes_with_everything_in_it_in_order;
     a_worker_that_drains_hands_its_turn_back_and_no_attempt_is_counted;
-    a_turn_that_takes_too_long_is_an_error_and_its_agent_errs;
+    turns_that_take_too_long_are_errors_and_the_third_in_a_row_stops_their_agent;
     a_turn_whose_tool_takes_too_long_ends_and_one_that_waits_for_a_person_does_not;
     the_time_a_person_took_is_not_held_against_the_turn_when_they_have_decided;
     what_nobody_was_told_of_is_found;

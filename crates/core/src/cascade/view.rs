@@ -15,6 +15,8 @@ pub enum Fact {
     Loaded,
     /// Agent: its turn failed by a class that stops the drive.
     DriveFatal,
+    /// Turn: it is the last of so many in a row that passed their deadline, that its agent needs a person.
+    LateTooOften,
     /// Agent: the turn that ended had a synthetic prompt.
     Nudged,
     /// Agent: nudges without a user message are used up.

@@ -24,8 +24,8 @@ pub use plan::{Ended, Tasks, plan_progress, task_owner_lost};
 pub use scope::Scope;
 pub use step::{Attempt, Chosen, back_off_ms, step_attempt};
 pub use turn::{
-    Control, FinishedTools, PROVIDER_CALLS_LIMIT, PROVIDER_CALLS_MAX, Pending, Repeated, TURN_ATTEMPTS_MAX, repeated,
-    tools_finished, turn_worker_lost,
+    Control, FinishedTools, LATE_MAX, PROVIDER_CALLS_LIMIT, PROVIDER_CALLS_MAX, Pending, Repeated, TURN_ATTEMPTS_MAX,
+    repeated, tools_finished, turn_worker_lost,
 };
 
 /// How often something was tried so far, the try that just failed included, and how often it may be.

@@ -10,6 +10,9 @@ pub const PROVIDER_CALLS_LIMIT: u32 = 1_000;
 /// Workers one turn may lose before it counts as the one that kills them.
 pub const TURN_ATTEMPTS_MAX: u32 = 5;
 
+/// Turns in a row that pass their deadline before their agent needs a person.
+pub const LATE_MAX: i64 = 3;
+
 /// What may be asked of a running turn, strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Control {

@@ -30,7 +30,7 @@ super::machine! {
         ToolCrash            "tool_crash"             [System]            "tool execution failed beyond repair";
         SessionPaused        "session_paused"         [System]            "its session is paused with in_flight = interrupt";
         WatchdogTimeout      "watchdog_timeout"       [System]            "no activity for too long";
-        TurnDeadline         "turn_deadline"          [System]            "older than its deadline, approval waits excluded";
+        TurnDeadline         "turn_deadline"          [System]            "older than its deadline by the database's clock";
         BudgetExhausted      "budget_exhausted"       [System]            "an agent or session limit is spent";
         Kill                 "kill"                   [User System]       "its agent is ended by force";
         WorkerLost           "worker_lost"            [System]            "the lease of its owner expired and attempts are left";
@@ -53,7 +53,7 @@ super::machine! {
         "T16" [ToolExecuting] ToolsFinishedSteered => Interrupted emits ["turn.interrupted"] "results kept, no further provider call";
         "T17" [Streaming ToolExecuting] SessionPaused    => Interrupted emits ["turn.interrupted"] "in_flight = interrupt";
         "T18" [Streaming ToolExecuting] WatchdogTimeout  => Error       emits ["turn.error"] "silent for 300 s and no call awaits approval";
-        "T19" [Streaming ToolExecuting] TurnDeadline     => Error       emits ["turn.error"] "older than 5 min, approval waits excluded";
+        "T19" [Streaming ToolExecuting] TurnDeadline     => Error       emits ["turn.error"] "waits for people, accounts and providers excluded";
         "T20" [Streaming ToolExecuting] BudgetExhausted  => Interrupted emits ["turn.interrupted"] "agent or session limit spent";
         "T21" [Streaming ToolExecuting] Kill             => Interrupted emits ["turn.interrupted"] "reason = killed";
         "T22" [Streaming ToolExecuting] InterruptTimeout => Interrupted emits ["turn.interrupted"] "forced; the provider call is aborted";

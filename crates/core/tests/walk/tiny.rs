@@ -15,6 +15,7 @@ use uuid::Uuid;
 const FACTS: &[Fact] = &[
     Fact::Loaded,
     Fact::DriveFatal,
+    Fact::LateTooOften,
     Fact::Nudged,
     Fact::NudgeLimit,
     Fact::BudgetTerminates,

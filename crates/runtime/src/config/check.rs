@@ -2,6 +2,7 @@
 
 use super::problem::Found;
 use super::{Config, Environment, Problem, Role, Secret, is_word};
+use super::{SILENCES, silence_ms_max};
 use instar_core::decide::PROVIDER_CALLS_LIMIT;
 use instar_store::RELEASES;
 use serde_json::Value;
@@ -231,6 +232,16 @@ fn models(config: &Config, role: Role, environment: &Environment, found: &mut Fo
         }
         if model.max_tokens == Some(0) {
             found.say(at("max_tokens"), "is 0: give at least 1, or leave it out");
+        }
+        let (deadline, most) = (config.worker.turn_deadline_ms, silence_ms_max(config.worker.turn_deadline_ms));
+        for key in SILENCES {
+            if model.limits.get(key).and_then(Value::as_u64).is_some_and(|given| given > most) {
+                let why = format!(
+                    "leaves a turn of {deadline} ms (worker.turn_deadline_ms) no time to ask again when it is not \
+                     answered: give {most} or less, leave it out, or raise worker.turn_deadline_ms"
+                );
+                found.say(at(&format!("limits.{key}")), why);
+            }
         }
         if let Some(name) = model.api_key_env.as_deref().filter(|_| role.calls_models()) {
             variable(&at("api_key_env"), name, environment, found);

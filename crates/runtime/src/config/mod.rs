@@ -15,7 +15,7 @@ mod show;
 
 pub use account::{AccountConfig, is_word};
 pub use load::without_value;
-pub use model::ModelConfig;
+pub use model::{ModelConfig, SILENCES, silence_ms_max};
 pub use problem::{Invalid, Problem};
 pub use role::Role;
 pub use section::{

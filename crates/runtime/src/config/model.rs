@@ -48,6 +48,15 @@ pub struct ModelConfig {
     pub limits: Map<String, Value>,
 }
 
+/// A provider may be silent for this much of a turn's time: a request that is never answered is made again, and the
+/// second try has its time too.
+pub fn silence_ms_max(turn_deadline_ms: u64) -> u64 {
+    turn_deadline_ms / 5 * 2
+}
+
+/// The limits that say how long a provider may be silent.
+pub const SILENCES: [&str; 2] = ["first_event_timeout_ms", "idle_timeout_ms"];
+
 impl ModelConfig {
     /// The entry as JSON, with only what was given.
     pub fn to_json(&self) -> Value {

@@ -296,6 +296,7 @@ pub(super) fn bear(commit: &mut Commit, session: SessionId, born: Newborn<'_>) -
         parent_id: new.parent.map(AgentId::uuid),
         nudge_count: 0,
         letter_count: None,
+        late_count: None,
         last_error,
         config: object(new.config),
         usage: json!({}),

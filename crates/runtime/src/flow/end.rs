@@ -8,7 +8,7 @@ use super::relaunch::relaunch_later;
 use super::turn::{Spoken, begin, ids, said, timer, used};
 use super::{FlowError, booked, settle, step};
 use chrono::Duration;
-use instar_core::decide::PROVIDER_CALLS_LIMIT;
+use instar_core::decide::{LATE_MAX, PROVIDER_CALLS_LIMIT};
 use instar_core::id::{MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, agent_drive, agent_lifecycle, turn as turn_machine};
 use instar_core::rune::Draft;
@@ -88,7 +88,7 @@ impl Ending<'_> {
         let idle = step(&agent_lifecycle::TABLE, &self.agent.lifecycle, event, By::System)?;
         let change = Change::entity(&agent::TABLE, ids(self.turn).0);
         let change = change.moving(idle).epoch(self.turn.epoch).version(self.agent.version);
-        let change = change.set(agent::Column::Usage, booked(self.agent, usage));
+        let change = count_late(self.agent, change.set(agent::Column::Usage, booked(self.agent, usage)), false);
         Ok(match self.takes_over() {
             true => change.set(agent::Column::Epoch, self.epoch()).set(agent::Column::Owner, self.worker.uuid()),
             false => change,
@@ -214,6 +214,21 @@ pub enum Fatal {
     Provider,
 }
 
+/// Turns in a row that passed their deadline, with the one that ends. No write of its own, and none where nothing was
+/// counted.
+pub(crate) fn count_late(agent: &agent::Model, change: Change, late: bool) -> Change {
+    match (late, agent.late_count) {
+        (true, before) => change.set(agent::Column::LateCount, before.unwrap_or(0) + 1),
+        (false, Some(_)) => change.set(agent::Column::LateCount, None::<i64>),
+        (false, None) => change,
+    }
+}
+
+/// Whether the agent needs a person if one more of its turns passes its deadline.
+pub(crate) fn is_late_too_often(agent: &agent::Model) -> bool {
+    agent.late_count.unwrap_or(0) + 1 >= LATE_MAX
+}
+
 /// The turn cannot go on. Its agent can, unless the error is fatal to its drive.
 pub fn fail(
     ending: Ending<'_>,
@@ -224,8 +239,14 @@ pub fn fail(
     fatal: Fatal,
 ) -> Result<(Commit, Option<TurnId>), FlowError> {
     let (agent_id, turn_id) = ids(ending.turn);
-    // Whoever goes on by itself would only meet the same error again, and no breaker counts turns that failed.
-    let fatal = if fatal == Fatal::No && ending.turn.cause == NUDGE { Fatal::Drive } else { fatal };
+    let late = event == "turn_deadline";
+    let fatal = match fatal {
+        _ if late && is_late_too_often(ending.agent) => Fatal::Drive,
+        _ if late => Fatal::No,
+        // Whoever goes on by itself would only meet the same error again, and no breaker counts turns that failed.
+        Fatal::No if ending.turn.cause == NUDGE => Fatal::Drive,
+        fatal => fatal,
+    };
     let mut commit = ending.begin();
     let error = json!({"error_type": error_type, "message": why});
     let usage = used(ending.turn, partial.usage);
@@ -236,7 +257,7 @@ pub fn fail(
     commit.change(change);
     settle(&mut commit, ending.turn, partial.spent(0));
     said(&mut commit, ending.turn, ending.turn.iterations + 1, partial);
-    let mut agent = ending.agent("turn_error", &usage)?;
+    let mut agent = count_late(ending.agent, ending.agent("turn_error", &usage)?, late);
     let partial_output = (!partial.text.is_empty()).then(|| partial.text.clone());
     let told = TurnError { error_type: error_type.into(), message: why.into(), partial_output };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);

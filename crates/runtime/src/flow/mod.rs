@@ -36,6 +36,7 @@ pub use child::{AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, bear_child, fail
 pub use end::{
     CALLS_MAX, Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, interrupt, provider_calls_max,
 };
+pub(crate) use end::{count_late, is_late_too_often};
 pub use letter::letters_are_enough;
 pub use message::{Accepted, Mode, message, steer, take_waiting};
 pub(crate) use message::{Why, queue_for};

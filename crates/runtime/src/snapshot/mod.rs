@@ -15,7 +15,7 @@ pub(crate) use settle::{DOUBTFUL, GATE_TIMEOUT, INPUT_MISSING, MISSED_MAX, PLAN_
 
 pub(crate) use plan::Plans;
 
-use crate::flow::NUDGE;
+use crate::flow::{NUDGE, is_late_too_often};
 use chrono::{DateTime, Utc};
 use instar_core::budget::Kind as Limit;
 use instar_core::cascade::{Fact, Reach, View};
@@ -40,6 +40,8 @@ pub struct Said {
     pub class: Option<decide::FailureClass>,
     /// Versions of assets that it writes.
     pub fresh: Vec<crate::asset::Fresh>,
+    /// A turn has passed its deadline.
+    pub(crate) late: bool,
     /// Nobody said why: its reason is only its own name.
     pub(crate) wordless: bool,
 }
@@ -323,7 +325,9 @@ impl View for Snapshot {
             // Asked of the agent while it was in a turn; carried out when that ends.
             Fact::KillPending => self.doomed(of, "kill") || self.facts.contains(&fact),
             Fact::ParentEnded => self.doomed(of, "parent_closed") || self.facts.contains(&fact),
-            Fact::DriveFatal => self.is_nudged(of) || self.facts.contains(&fact),
+            // Turns that pass their deadline are counted instead.
+            Fact::DriveFatal => (self.is_nudged(of) && !self.said.late) || self.facts.contains(&fact),
+            Fact::LateTooOften => self.agent_of(of).is_some_and(is_late_too_often),
             Fact::Attached => self.missions.missions.get(&of.id).is_some_and(|mission| !mission.detached),
             Fact::Final => self.missions.hops.get(&of.id).is_some_and(|hop| hop.is_final),
             Fact::ByPlan => self.missions.hops.get(&of.id).is_some_and(is_by_plan),

@@ -131,7 +131,7 @@ pub(crate) fn dress(change: Change, planned: &Planned, cause: &str, reason: &str
         "agent_lifecycle" if ends => change.set(agent::Column::Owner, None::<uuid::Uuid>),
         "agent_drive" if matches!(mv.event(), "start") => {
             let change = change.set(agent::Column::NudgeCount, 0i64).set(agent::Column::LetterCount, None::<i64>);
-            change.set(agent::Column::LastError, None::<String>)
+            change.set(agent::Column::LateCount, None::<i64>).set(agent::Column::LastError, None::<String>)
         }
         "agent_drive" if mv.to() == "errored" => change.set(agent::Column::LastError, in_words(reason).to_owned()),
         _ => change,

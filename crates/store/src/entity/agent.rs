@@ -26,6 +26,8 @@ pub struct Model {
     pub nudge_count: i64,
     /// Turns in a row that letters of other agents have caused, since the last word of a person.
     pub letter_count: Option<i64>,
+    /// Turns in a row that passed their deadline.
+    pub late_count: Option<i64>,
     pub last_error: Option<String>,
     #[sea_orm(column_type = "JsonBinary")]
     pub config: Json,

@@ -428,10 +428,17 @@ pub(crate) async fn start(call: Arc<Call>) -> Result<Reply, Problem> {
             .version(row.version)
             .set(agent::Column::NudgeCount, 0i64)
             .set(agent::Column::LetterCount, None::<i64>)
+            .set(agent::Column::LateCount, None::<i64>)
             .set(agent::Column::LastError, None::<String>);
         let before = (row.drive != "idle").then(|| row.drive.clone());
-        let mut after =
-            agent::Model { nudge_count: 0, letter_count: None, last_error: None, updated_at: commit.at(), ..row };
+        let mut after = agent::Model {
+            nudge_count: 0,
+            letter_count: None,
+            late_count: None,
+            last_error: None,
+            updated_at: commit.at(),
+            ..row
+        };
         if let Some(moved) = moved {
             change = change.moving(moved);
             after.drive = moved.to().into();

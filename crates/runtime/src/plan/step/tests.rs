@@ -91,6 +91,7 @@ fn agent(lifecycle: &str, drive: &str) -> agent::Model {
         parent_id: None,
         nudge_count: 0,
         letter_count: None,
+        late_count: None,
         last_error: None,
         config: json!({}),
         usage: json!({}),
