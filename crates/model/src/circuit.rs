@@ -140,7 +140,7 @@ impl Circuit {
 }
 
 fn untried(why: &ModelError, wait: Duration) -> ModelError {
-    let text = format!("not tried, since the provider failed just before: {}", why.message);
+    let text = format!("not tried, since the provider failed just before: {}", why.said());
     let mut error = ModelError::new(why.class, text).with_code(OPEN);
     error.status = why.status;
     error.retry_after = Some(wait);

@@ -22,7 +22,8 @@ impl Signal {
         let parsed = serde_json::from_str::<Value>(body).unwrap_or_default();
         let mut signal = Self::from_json(&parsed);
         signal.status = Some(status);
-        if signal.message.is_empty() {
+        let is_bare = body.trim().is_empty() || parsed == Value::Object(Default::default());
+        if signal.message.is_empty() && !is_bare {
             // A gateway's page: its first words are better than none.
             signal.message = body.split_whitespace().take(40).collect::<Vec<_>>().join(" ");
         }
@@ -132,6 +133,16 @@ mod tests {
 
     fn class(dialect: Dialect, status: u16, body: &str) -> Class {
         Signal::from_status(status, body).into_error(dialect).class
+    }
+
+    #[test]
+    fn a_refusal_without_a_word_is_said_to_have_none() {
+        for body in ["", "{}", " {} \n"] {
+            let error = Signal::from_status(401, body).into_error(Dialect::OpenAi);
+            assert_eq!(error.said(), "the provider gave no reason (status 401)", "{body:?}");
+        }
+        let error = Signal::from_status(401, r#"{"reason":"who are you?"}"#).into_error(Dialect::OpenAi);
+        assert!(error.said().contains("who are you?"));
     }
 
     #[test]

@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use instar_core::secret::Redactor;
+
 use serde::{Deserialize, Serialize};
 
 /// What an error means for the one who called.
@@ -76,6 +78,7 @@ pub struct ModelError {
 }
 
 const MESSAGE_CHARS_MAX: usize = 1000;
+const WORD_CHARS_MAX: usize = 100;
 /// A longer wait is a mistake of the provider or of its clock.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -101,6 +104,33 @@ impl ModelError {
     pub(crate) fn with_code(mut self, code: &str) -> Self {
         self.code = Some(code.to_owned());
         self
+    }
+
+    /// Nothing of what a provider says is trusted to be short, or to be free of the key it was called with.
+    pub(crate) fn tidy(mut self, redactor: &Redactor) -> Self {
+        redactor.text(&mut self.message);
+        for word in [&mut self.code, &mut self.request_id].into_iter().flatten() {
+            redactor.text(word);
+            if let Some((end, _)) = word.char_indices().nth(WORD_CHARS_MAX) {
+                word.truncate(end);
+                word.push('…');
+            }
+        }
+        self
+    }
+
+    /// What the provider said, with its status and code; not what to do about it.
+    pub(crate) fn said(&self) -> String {
+        let facts = [
+            self.status.map(|status| format!("status {status}")),
+            self.code.as_ref().map(|code| format!("code {code}")),
+            self.request_id.as_ref().map(|id| format!("request {id}")),
+        ];
+        let facts: Vec<String> = facts.into_iter().flatten().collect();
+        match facts.is_empty() {
+            true => self.message.clone(),
+            false => format!("{} ({})", self.message, facts.join(", ")),
+        }
     }
 
     /// Whether the same call can succeed later without anybody changing anything. The provider's
@@ -149,17 +179,7 @@ impl ModelError {
 
 impl std::fmt::Display for ModelError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.class.as_str(), self.message)?;
-        let facts = [
-            self.status.map(|status| format!("status {status}")),
-            self.code.as_ref().map(|code| format!("code {code}")),
-            self.request_id.as_ref().map(|id| format!("request {id}")),
-        ];
-        let facts: Vec<String> = facts.into_iter().flatten().collect();
-        if !facts.is_empty() {
-            write!(f, " ({})", facts.join(", "))?;
-        }
-        write!(f, ": {}", self.class.advice())
+        write!(f, "{}: {}: {}", self.class.as_str(), self.said(), self.class.advice())
     }
 }
 

@@ -120,8 +120,7 @@ impl Http {
         error.should_retry = header(&headers, "x-should-retry").and_then(|value| value.trim().parse().ok());
         error.request_id = request_id;
         error.status = Some(status);
-        self.redactor.text(&mut error.message);
-        error
+        error.tidy(&self.redactor)
     }
 }
 
@@ -183,8 +182,7 @@ impl Answer {
 
     fn explain(&self, mut error: ModelError) -> ModelError {
         error.request_id = error.request_id.or_else(|| self.request_id.clone());
-        self.redactor.text(&mut error.message);
-        error
+        error.tidy(&self.redactor)
     }
 }
 

@@ -347,7 +347,7 @@ async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial
 async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Spoken, broken: bool) -> Result<Next> {
     attribute::failed(&held.chat, &error);
     held.chat = tracing::Span::none();
-    tracing::info!(turn = %held.turn_id(), class = error.class.as_str(), status = error.status, "the provider call failed");
+    tracing::info!(turn = %held.turn_id(), class = error.class.as_str(), status = error.status, code = error.code.as_deref(), "the provider call failed");
     let told = error.retry_in.and_then(|wait| Duration::from_std(wait).ok());
     if error.retryable() {
         // Where tokens or money are limited, a call that has used some is paid for before it is made again.
@@ -373,7 +373,7 @@ async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Sp
         _ if refused => Fatal::Drive,
         _ => Fatal::No,
     };
-    let (kind, why) = (error.class.as_str(), error.message.clone());
+    let (kind, why) = (error.class.as_str(), error.to_string());
     end(worker, held, Ending::Failed { event: "stream_error", kind, why, partial, fatal }).await?;
     Ok(Next::Over)
 }
@@ -412,10 +412,10 @@ async fn park(
     error: &ModelError,
     partial: Spoken,
 ) -> Result<Next> {
-    let (class, why) = (error.class.as_str(), error.message.as_str());
+    let (class, why) = (error.class.as_str(), error.to_string());
     loop {
         let turn = held.turn.clone();
-        match worker.hub.insist(&worker.lost, || flow::park(&turn, worker.id, until, class, why, &partial)).await {
+        match worker.hub.insist(&worker.lost, || flow::park(&turn, worker.id, until, class, &why, &partial)).await {
             Ok(Answer::Moved(_)) | Err(Insisted::Ended) => return Ok(Next::Over),
             Ok(_) => {
                 if let Overtaken::Over = overtaken(worker, held, &partial).await? {

@@ -16,6 +16,7 @@ pub(crate) static PLAIN: Group = Group {
         that_runs_is_not_started_again,
         that_is_stopped_takes_nothing,
         that_is_errored_takes_nothing,
+        that_waits_for_its_provider_says_why,
         that_does_not_run_is_stopped_already,
         that_was_stopped_stays_so_when_its_turn_fails_late,
         goes_on_until_nobody_prompts_it,
@@ -73,8 +74,16 @@ async fn that_is_errored_takes_nothing(world: World) -> Result<()> {
     world.script(|_| Reply::refused(Refusal::Unauthorized));
     let session = world.session().await?;
     let agent = world.agent(&session, json!({})).await?;
-    ensure!(world.turn(&agent, "go").await?["status"] == "error");
-    ensure!(drive(&world, &agent).await? == "errored");
+    let turn = world.turn(&agent, "go").await?;
+    ensure!(turn["status"] == "error");
+    let shown = world.get(&format!("/v1/agents/{agent}")).await?;
+    ensure!(shown["drive"] == "errored", "{shown}");
+    let errored = world.runes_of(&session, "agent.drive_errored", 1).await?;
+    for said in [&turn["error"]["message"], &shown["last_error"], &errored[0]["payload"]["last_error"]] {
+        let said = said.as_str().unwrap_or_default();
+        let whole = ["Incorrect API key provided", "401", "invalid_api_key"].iter().all(|part| said.contains(part));
+        ensure!(whole, "{said:?} of {turn} {shown}");
+    }
     nothing(&world, &session, &format!("/v1/agents/{agent}/messages"), json!({"content": "x"}), "errored").await?;
     nothing(&world, &session, &format!("/v1/sessions/{session}/broadcasts"), json!({"content": "x"}), "").await?;
     world.saw("D15");
@@ -84,6 +93,22 @@ async fn that_is_errored_takes_nothing(world: World) -> Result<()> {
     world.script(|_| Reply::text("Done."));
     world.act(&format!("/v1/agents/{agent}/start"), json!({})).await?;
     ensure!(world.turn(&agent, "again").await?["status"] == "completed");
+    Ok(())
+}
+
+async fn that_waits_for_its_provider_says_why(world: World) -> Result<()> {
+    let wait = std::time::Duration::from_secs(600);
+    world.script(move |_| Reply::refused(Refusal::RateLimited { retry_after: Some(wait) }));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({})).await?;
+    let turn = world.begin(&agent, "go").await?;
+    let path = format!("/v1/turns/{turn}");
+    let shown = world.until(&path, |turn| turn["waiting_for"]["kind"] == "provider").await?;
+    let waits = &shown["waiting_for"];
+    let error = waits["error"].as_str().unwrap_or_default();
+    ensure!(waits["error_type"] == "rate_limited" && error.contains("429"), "{waits}");
+    world.act(&format!("{path}/interrupt"), json!({})).await?;
+    ensure!(world.ended(&turn).await?["status"] == "interrupted");
     Ok(())
 }
 

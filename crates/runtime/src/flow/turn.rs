@@ -518,7 +518,7 @@ pub fn park(
     let at = commit.at();
     let n = waits(turn) + 1;
     let call = turn.iterations + 1;
-    let control = json!({"action": "wait", "until": until, "reason": error_type, "n": n, "call": call});
+    let control = json!({"action": "wait", "until": until, "reason": error_type, "why": why, "n": n, "call": call});
     let deadline = turn.deadline_at.map(|deadline| deadline + (until - at));
     let change = Change::entity(&turn::TABLE, turn_id)
         .expecting("turn", "streaming")

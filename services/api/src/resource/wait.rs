@@ -83,7 +83,8 @@ fn streaming(around: &Around, turn: &turn::Model) -> Option<Value> {
     let parked = turn.control.as_ref().filter(|control| control["action"] == "wait");
     let until = parked.and_then(|control| control["until"].as_str()?.parse::<DateTime<Utc>>().ok());
     if let Some(until) = until.filter(|until| *until > around.now) {
-        return Some(json!({"kind": "provider", "until": until}));
+        let said = |field: &str| parked.map(|control| control[field].clone());
+        return Some(json!({"kind": "provider", "until": until, "error_type": said("reason"), "error": said("why")}));
     }
     if around.agent.owner.is_some_and(|owner| around.alive.contains(&owner)) {
         return None;

@@ -64,7 +64,11 @@ async fn a_wait_for_the_provider_that_is_over_is_a_wait_for_a_worker(house: Hous
         let (turn, worker) = house.streaming(&agent).await?;
         let row = house.turn_row(&turn).await?;
         house.land(flow::park(&row, worker, Utc::now() + wait, "rate_limit", "later", &spoken(""))?).await?;
-        assert_eq!(house.waits(&agent, &turn).await?["kind"], kind);
+        let waits = house.waits(&agent, &turn).await?;
+        assert_eq!(waits["kind"], kind);
+        if kind == "provider" {
+            assert_eq!((&waits["error_type"], &waits["error"]), (&json!("rate_limit"), &json!("later")));
+        }
     }
     Ok(())
 }
