@@ -31,6 +31,7 @@ pub const POINTS: &[&str] = &[
     "store.commit.before",
     "worker.ack.after",
     "worker.ack.before",
+    "worker.cut.before",
     "worker.provider.after",
     "worker.provider.before",
     "worker.summary.after",

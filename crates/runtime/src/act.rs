@@ -5,6 +5,7 @@
 //! the hot path of a turn the services build their commits by hand.
 
 use crate::asset::Fresh;
+use crate::cut::Cut;
 use crate::hub::Hub;
 use crate::snapshot::{Missions, PLAN_BLOCKED, Row, Said, Snapshot, doom, is_by_plan, settle};
 use crate::step::STEP_TIMER;
@@ -91,6 +92,8 @@ pub struct Act<'a> {
     pub while_session: Option<&'static str>,
     /// A limit that is used up, and how high it is: raised meanwhile, nothing follows from that any more.
     while_limit: Option<(Uuid, i64)>,
+    /// Why turns are asked to end, where that is not the event itself.
+    cause: Option<&'a str>,
     /// What the command knows that no row tells.
     pub said: Said,
     /// Further events of the same command, in order, each worked out from what the ones before leave behind.
@@ -111,10 +114,11 @@ pub struct Act<'a> {
 type Moved<'p> = HashMap<Entity, Vec<&'p Planned>>;
 
 /// A command as it came out of the rows.
-struct Plan {
-    planned: Vec<Planned>,
+pub(crate) struct Plan {
+    pub(crate) planned: Vec<Planned>,
     before: Missions,
-    after: Snapshot,
+    pub(crate) after: Snapshot,
+    pub(crate) cut: Cut,
 }
 
 impl<'a> Act<'a> {
@@ -139,6 +143,7 @@ impl<'a> Act<'a> {
             traceparent: None,
             while_session: None,
             while_limit: None,
+            cause: None,
             said: Said::default(),
             then: Vec::new(),
             rows: Vec::new(),
@@ -247,11 +252,18 @@ impl<'a> Act<'a> {
         self
     }
 
+    /// Turns are asked to end for this reason.
+    pub(crate) fn because(mut self, cause: &'a str) -> Act<'a> {
+        self.cause = Some(cause);
+        self
+    }
+
     /// Looks, works out what moves, commits; looks again if something moved in between.
     pub async fn carry_out(self, hub: &Hub) -> Result<Done, ActError> {
         if self.done {
             return Ok(Done::Ignored);
         }
+        let mut kept = false;
         for look in 1..=LOOKS_MAX {
             let snapshot = self.look(hub).await?;
             if self.while_session.is_some_and(|state| state != snapshot.session.status) {
@@ -263,11 +275,16 @@ impl<'a> Act<'a> {
                     return Ok(Done::Ignored);
                 }
             }
-            let commit = match self.work_out(snapshot) {
+            let Some(plan) = self.work_out(snapshot)? else { return Ok(Done::Ignored) };
+            if !kept && !plan.cuts().is_empty() {
+                kept = true;
+                hub.have_kept(&plan).await?;
+                continue;
+            }
+            let commit = match self.commit(&Plan { cut: hub.said_before(&plan).await?, ..plan }) {
                 Err(error) if is_torn(&error) && look < LOOKS_MAX => continue,
                 commit => commit?,
             };
-            let Some(commit) = commit else { return Ok(Done::Ignored) };
             match hub.commit(commit).await? {
                 Answer::Moved(landed) => return Ok(Done::Moved { runes: landed.runes }),
                 Answer::Found(_) | Answer::Absent { .. } => continue,
@@ -280,12 +297,18 @@ impl<'a> Act<'a> {
     /// already so.
     pub async fn prepare(self, hub: &Hub) -> Result<Option<Commit>, ActError> {
         for _ in 1..LOOKS_MAX {
-            match self.work_out(self.look(hub).await?) {
+            match self.prepared(hub).await {
                 Err(error) if is_torn(&error) => continue,
                 commit => return commit,
             }
         }
-        self.work_out(self.look(hub).await?)
+        self.prepared(hub).await
+    }
+
+    async fn prepared(&self, hub: &Hub) -> Result<Option<Commit>, ActError> {
+        let Some(plan) = self.work_out(self.look(hub).await?)? else { return Ok(None) };
+        let cut = hub.said_before(&plan).await?;
+        self.commit(&Plan { cut, ..plan }).map(Some)
     }
 
     async fn look(&self, hub: &Hub) -> Result<Snapshot, ActError> {
@@ -311,7 +334,7 @@ impl<'a> Act<'a> {
     }
 
     /// `None`: it is already so.
-    fn work_out(&self, mut snapshot: Snapshot) -> Result<Option<Commit>, ActError> {
+    fn work_out(&self, mut snapshot: Snapshot) -> Result<Option<Plan>, ActError> {
         for prepare in &self.prepare {
             prepare(&mut snapshot)?;
         }
@@ -342,8 +365,7 @@ impl<'a> Act<'a> {
             edit(&mut snapshot);
         }
         snapshot.reckon(at);
-        let plan = Plan { planned, before, after: snapshot };
-        self.commit(&plan).map(Some)
+        Ok(Some(Plan { planned, before, after: snapshot, cut: Cut::new() }))
     }
 
     /// A turn, call or plan that has ended is not in the picture; the command may still be about it.
@@ -367,7 +389,7 @@ impl<'a> Act<'a> {
     }
 
     fn commit(&self, plan: &Plan) -> Result<Commit, ActError> {
-        let Plan { planned, before, after: snapshot } = plan;
+        let Plan { planned, before, after: snapshot, .. } = plan;
         let mut commit = Commit::new(self.session, self.actor.clone()).traced(self.traceparent.clone()).wide();
         let at = commit.at();
         // A session may have thousands of them: none is looked for.
@@ -401,6 +423,7 @@ impl<'a> Act<'a> {
             if let Some(own) = self.own.as_ref().filter(|_| *entity == self.entity) {
                 change = own(change);
             }
+            change = plan.keep_said(&mut commit, change, *entity, at);
             commit.change(change);
         }
         for row in snapshot.plans.of_moved(&entities) {
@@ -443,7 +466,7 @@ impl<'a> Act<'a> {
     }
 
     fn tell(&self, commit: &mut Commit, plan: &Plan) -> Result<(), ActError> {
-        let Plan { planned, before, after: snapshot } = plan;
+        let Plan { planned, before, after: snapshot, .. } = plan;
         let scene = tell::mission::Scene {
             before,
             after: &snapshot.missions,
@@ -467,6 +490,9 @@ impl<'a> Act<'a> {
             let own = self.payload.iter().find(|(kind, _)| named(entry.entity) && *kind == entry.kind);
             if let (Some((_, Value::Object(own))), Some(fields)) = (own, fields.as_object_mut()) {
                 fields.extend(own.clone());
+            }
+            if let Some(fields) = fields.as_object_mut() {
+                plan.tell_said(entry.entity, entry.kind, fields);
             }
             let mut draft = Draft::raw(entry.kind, entry.entity, RawValue::from_string(fields.to_string())?)?;
             let (agent, turn) = place(snapshot, entry.entity);
@@ -496,7 +522,7 @@ impl<'a> Act<'a> {
     fn cause(&self, snapshot: &Snapshot, planned: &[Planned], p: &Planned) -> &str {
         let doomed = snapshot.turn(p.entity.id).and_then(doom);
         let orphaned = p.cause.and_then(|at| planned.get(at)).is_some_and(|cause| cause.mv.row() == "L14");
-        doomed.unwrap_or(if orphaned { "parent_closed" } else { self.event })
+        doomed.unwrap_or(if orphaned { "parent_closed" } else { self.cause.unwrap_or(self.event) })
     }
 
     /// A turn that ends here gives back what it had set aside, and its agent has used what it had used.

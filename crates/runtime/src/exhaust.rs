@@ -63,20 +63,29 @@ impl Hub {
             return Ok(());
         }
         let Some(row) = self.store().agent(AgentId::from(spent.scope_id)).await? else { return Ok(()) };
-        // One that hears its provider finds it out when it has heard it, and then knows what that cost; only of
-        // time it would not.
-        if !own && spent.kind != Kind::WallTime.token() && self.streams(&row).await? {
+        // One that hears its provider stops to, and finds it out when it knows what that cost; only of time it would
+        // not.
+        if !own
+            && spent.kind != Kind::WallTime.token()
+            && let Some(streaming) = self.streams(&row).await?
+        {
+            if streaming.control.as_ref().is_some_and(|asked| asked["cause"] == BUDGET_EXHAUSTED) {
+                return Ok(());
+            }
+            let (turn, machine) = (TurnId::from(streaming.id), &turn_machine::TABLE);
+            let act = Act::new(session, turn, machine, "request_control", actor.clone()).because(BUDGET_EXHAUSTED);
+            self.carry(act.reason(BUDGET).while_limit(spent)).await?;
             return Ok(());
         }
         self.exhaust_agent(spent, &row, actor).await
     }
 
-    async fn streams(&self, agent: &agent::Model) -> Result<bool, StoreError> {
+    async fn streams(&self, agent: &agent::Model) -> Result<Option<turn::Model>, StoreError> {
         if agent.lifecycle != "running_turn" {
-            return Ok(false);
+            return Ok(None);
         }
         let found = self.store().addressee(AgentId::from(agent.id)).await?;
-        Ok(found.and_then(|found| found.live).is_some_and(|turn| turn.status == "streaming"))
+        Ok(found.and_then(|found| found.live).filter(|turn| turn.status == "streaming"))
     }
 
     async fn exhaust_agent(&self, spent: &budget::Model, row: &agent::Model, actor: &Actor) -> Result<(), ActError> {

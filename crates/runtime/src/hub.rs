@@ -124,6 +124,7 @@ impl Hub {
             instar_crashpoint::crash_point!("runtime.publish.before");
             self.publisher.publish(&landed.runes);
             instar_crashpoint::crash_point!("runtime.publish.after");
+            self.tell_owners(&landed.runes);
             self.follow_accounts(&landed.runes);
         }
         Ok(answer)

@@ -8,6 +8,7 @@ mod boot;
 mod broadcast;
 pub mod config;
 pub mod context;
+mod cut;
 mod discovered;
 pub mod drain;
 mod exhaust;

@@ -159,6 +159,21 @@ impl Hub {
         }
     }
 
+    /// Tells whoever has a turn in hand that it was asked for something, or has been ended by somebody else. Part of
+    /// every commit, so that no way to stop is forgotten.
+    pub(crate) fn tell_owners(&self, runes: &[Rune]) {
+        for rune in runes {
+            let (action, why) = match rune.kind.as_str() {
+                "turn.control_requested" => (control::Action::Interrupt, "control"),
+                "turn.interrupted" | "turn.error" => (control::Action::Cancel, "ended"),
+                _ => continue,
+            };
+            if let (Some(agent), Some(turn)) = (rune.agent_id, rune.turn_id) {
+                self.tell_agent(rune.session_id, agent, Some(turn), action, why);
+            }
+        }
+    }
+
     /// A piece of an answer, for whoever listens now.
     pub fn cast_delta(&self, delta: Delta) {
         let session = delta.session_id.clone();
@@ -220,19 +235,14 @@ impl Hub {
                 }
                 "turn.queued" | "tool.result" | "turn.recovered" | "turn.control_requested" => {
                     let (Some(agent), Some(turn)) = (agent, turn) else { continue };
-                    match rune.kind.as_str() {
-                        "turn.control_requested" => {
-                            self.tell_agent(session, agent, Some(turn), control::Action::Interrupt, "control");
-                        }
-                        "tool.result" => self.tell_agent(session, agent, Some(turn), control::Action::Cancel, "result"),
-                        _ => {}
+                    if rune.kind == "tool.result" {
+                        self.tell_agent(session, agent, Some(turn), control::Action::Cancel, "result");
                     }
                     let ready = Ready { session, agent, turn, epoch: 0, reason: &rune.kind, news: None };
                     self.wake_turn(ready, None, rune.traceparent.as_deref());
                 }
                 "turn.interrupted" | "turn.error" => {
-                    let (Some(agent), Some(turn)) = (agent, turn) else { continue };
-                    self.tell_agent(session, agent, Some(turn), control::Action::Cancel, "ended");
+                    let (Some(agent), Some(_)) = (agent, turn) else { continue };
                     self.ended(agent);
                 }
                 "agent.terminated" => agent.into_iter().for_each(|agent| self.ended(agent)),

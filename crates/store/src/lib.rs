@@ -14,6 +14,7 @@ mod broadcast;
 mod budget;
 mod commit;
 mod connect;
+mod control;
 mod error;
 mod family;
 mod gather;

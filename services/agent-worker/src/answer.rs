@@ -42,7 +42,10 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
             held.chat = tracing::Span::none();
             return whole(worker, held, response).await;
         }
-        Said::Cut { event, partial } => end(worker, held, Ending::Interrupted { event, partial }).await?,
+        Said::Cut { event, partial } => {
+            instar_crashpoint::crash_point!("worker.cut.before");
+            end(worker, held, Ending::Interrupted { event, partial }).await?;
+        }
         Said::Late { partial } => {
             let why = "the turn took longer than it may".to_owned();
             let ending = Ending::Failed { event: "turn_deadline", kind: "timeout", why, partial, fatal: Fatal::No };
@@ -254,7 +257,9 @@ pub(crate) async fn overtaken(worker: &Worker, held: &mut Held, partial: &Spoken
         return Ok(Overtaken::Over);
     }
     let Some(event) = event_of(&held.turn) else { return Ok(Overtaken::Again) };
-    end(worker, held, Ending::Interrupted { event, partial: partial.clone() }).await?;
+    // Calls that no commit has recorded are not made, and what the provider wants back may name them.
+    let partial = Spoken { blocks: None, ..partial.clone() };
+    end(worker, held, Ending::Interrupted { event, partial }).await?;
     Ok(Overtaken::Over)
 }
 

@@ -242,7 +242,7 @@ pub(crate) fn event_of(turn: &turn::Model) -> Option<&'static str> {
     }
 }
 
-/// Whether what was asked is because a budget is used up. An answer that is paid for is heard out.
-pub(crate) fn is_budget(turn: &turn::Model) -> bool {
+/// Whether what was asked is because a budget is used up.
+fn is_budget(turn: &turn::Model) -> bool {
     turn.control.as_ref().is_some_and(|control| control["cause"] == BUDGET_EXHAUSTED)
 }

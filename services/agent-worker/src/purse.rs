@@ -192,7 +192,7 @@ fn estimate(worker: &Worker, held: &Held, facts: &Facts) -> Usage {
     let (window, answer) = sizes(worker, held);
     // A thought that the provider wants back is sent with the answer that it belongs to.
     let blocks = |m: &message::Model| m.data.as_ref().and_then(|data| data.get("blocks")).map_or(0, json_bytes);
-    let said: usize = held.transcript.iter().map(|m| m.content.len() + blocks(m) + FRAME_BYTES).sum();
+    let said: usize = held.transcript.iter().map(|m| context::shown_bytes(m) + blocks(m) + FRAME_BYTES).sum();
     let call = |call: &tool_call::Model| {
         json_bytes(&call.arguments) + call.result.as_ref().map_or(0, json_bytes) + call.name.len() + 2 * FRAME_BYTES
     };

@@ -1,7 +1,8 @@
 //! The provider speaks: pieces go out at once, what has come is kept now and then, and a control, a
-//! deadline, a drain or a lost lease ends it.
+//! deadline, a drain or a lost lease ends it where it is.
 
-use crate::held::{Held, Opening, control, is_budget};
+use crate::control::Flight;
+use crate::held::{Held, Opening, event_of};
 use crate::worker::Worker;
 use crate::{compose, judge, mission, summarise, unwritten};
 use futures::stream::Fuse;
@@ -16,14 +17,13 @@ use instar_runtime::flow::{self, Spoken};
 use instar_runtime::plan::Work;
 use instar_store::Answer;
 use instar_store::clock;
-use instar_store::entity::turn;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
-/// How often the row is looked at, should nobody have said that it has news.
-pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How long nothing is heard of a provider whose answer is about to be cut off by somebody else.
+const STILL: Duration = Duration::from_millis(300);
 
 /// How a provider call went.
 pub(crate) enum Said {
@@ -71,8 +71,8 @@ struct Listening<'a> {
     keeping: Keeping,
     /// The provider has the request, as far as is known.
     reached: bool,
-    /// A steer that waits for a boundary, or an interrupt with the moment at which it stops waiting.
-    asked: Option<(&'static str, Option<Instant>)>,
+    /// All of it is written down, and nothing more is heard until then: somebody else is about to end the turn.
+    still: Option<Instant>,
     /// The answer has begun to come.
     begun: bool,
 }
@@ -82,7 +82,7 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
     let now = Instant::now();
     let keeping = Keeping { task: None, kept: 0, due: now + every, shown: now, heard: false };
     let heard = Accumulator::default();
-    let mut listening = Listening { worker, held, heard, keeping, reached: false, asked: None, begun: false };
+    let mut listening = Listening { worker, held, heard, keeping, reached: false, still: None, begun: false };
     let said = tokio::select! {
         biased;
         () = worker.lost.cancelled() => return Said::Lost,
@@ -190,13 +190,16 @@ impl Listening<'_> {
         };
         self.reached = true;
         let mut stream: Option<Fuse<EventStream>> = None;
-        let mut look = tokio::time::interval(LOOK_EVERY);
-        look.reset();
         let soon = Instant::now() + Duration::from_millis(self.worker.config.fold_ms);
         loop {
-            let forced = self.asked.and_then(|(_, at)| at);
+            let still = self.still;
             let next = tokio::select! {
                 biased;
+                // Before the provider, who may have much to say.
+                () = told(self.held) => match self.called().await {
+                    Some(ending) => return ending,
+                    None => continue,
+                },
                 opened = &mut opening, if stream.is_none() => match opened {
                     // It is polled once more than needed by whoever takes all that is there.
                     Ok(Ok(opened)) => {
@@ -210,27 +213,14 @@ impl Listening<'_> {
                     }
                     Err(error) => return Ending::Failed(ModelError::permanent(format!("the call failed: {error}"))),
                 },
-                next = next_of(&mut stream), if stream.is_some() => next,
-                () = told(self.held) => match self.write().await {
-                    Some(ending) => return ending,
-                    None => {
-                        self.look().await;
-                        continue;
-                    }
-                },
+                next = next_of(&mut stream), if stream.is_some() && still.is_none() => next,
                 () = sleep_until(soon), if self.held.unwritten.is_some() => match self.write().await {
                     Some(ending) => return ending,
                     None => continue,
                 },
-                _ = look.tick() => match self.write().await {
-                    Some(ending) => return ending,
-                    None => {
-                        self.look().await;
-                        continue;
-                    }
-                },
-                () = sleep_until(forced.unwrap_or_else(Instant::now)), if forced.is_some() => {
-                    return Ending::Cut("interrupt_timeout");
+                () = sleep_until(still.unwrap_or_else(Instant::now)), if still.is_some() => {
+                    self.still = None;
+                    continue;
                 }
                 () = sleep_until(self.keeping.due) => {
                     self.keep(every);
@@ -239,14 +229,13 @@ impl Listening<'_> {
             };
             let Some(stream) = &mut stream else { continue };
             match next {
-                None => return self.at_the_end(),
+                None => return Ending::Over,
                 Some(Err(error)) => return Ending::Failed(error),
-                Some(Ok(event)) => match self.take(event, stream) {
-                    Ok(false) => {}
-                    Ok(true) if self.asked.is_some() => return self.at_the_end(),
-                    Ok(true) => {}
-                    Err(error) => return Ending::Failed(error),
-                },
+                Some(Ok(event)) => {
+                    if let Err(error) = self.take(event, stream) {
+                        return Ending::Failed(error);
+                    }
+                }
             }
         }
     }
@@ -279,18 +268,10 @@ impl Listening<'_> {
         Spent { usage: Usage { input_tokens, output_tokens }, cached, calls: 0 }
     }
 
-    /// What a boundary at the end of the answer means.
-    fn at_the_end(&self) -> Ending {
-        match self.asked {
-            Some((event, _)) => Ending::Cut(event),
-            None => Ending::Over,
-        }
-    }
-
     /// Takes an event and whatever is there already; pieces of text that come together go out
-    /// together. True at a safe boundary.
-    fn take(&mut self, first: Event, stream: &mut Fuse<EventStream>) -> Result<bool, ModelError> {
-        let (mut text, mut boundary, mut next) = (String::new(), false, Some(Ok(first)));
+    /// together.
+    fn take(&mut self, first: Event, stream: &mut Fuse<EventStream>) -> Result<(), ModelError> {
+        let (mut text, mut next) = (String::new(), Some(Ok(first)));
         let mut outcome = Ok(());
         self.keeping.heard = true;
         while let Some(event) = next {
@@ -299,7 +280,6 @@ impl Listening<'_> {
                     if let Event::TextDelta { text: piece } = &event {
                         text.push_str(piece);
                     }
-                    boundary |= matches!(event, Event::ToolCall { .. } | Event::Done { .. });
                     self.heard.push(event);
                 }
                 Err(error) => {
@@ -312,7 +292,7 @@ impl Listening<'_> {
         if !text.is_empty() {
             self.send(text);
         }
-        outcome.map(|()| boundary)
+        outcome
     }
 
     fn send(&mut self, text: String) {
@@ -328,35 +308,38 @@ impl Listening<'_> {
         });
     }
 
-    /// How long what was asked of the turn may wait for a boundary.
-    fn grace(&self, row: &turn::Model) -> Duration {
-        let config = &self.worker.config;
-        let stops = row.control.as_ref().is_some_and(|control| control["cause"] == "stop");
-        let most = if stops { config.stop_grace_ms } else { u64::MAX };
-        Duration::from_millis(config.interrupt_grace_ms.min(most))
-    }
-
-    /// Somebody said that the row has news.
-    async fn look(&mut self) {
+    /// Somebody said that the row has news: an ending, if it asks for one.
+    async fn called(&mut self) -> Option<Ending> {
+        if let Some(ending) = self.write().await {
+            return Some(ending);
+        }
+        if self.held.flight.as_ref().is_some_and(Flight::keeps) {
+            self.keep_all().await;
+        }
         match self.worker.hub.store().turn(self.held.turn_id()).await {
             Ok(Some(row)) if row.epoch == self.held.turn.epoch && row.status == "streaming" => {
-                match control(&row).map(|(action, _)| action) {
-                    Some("interrupt") if is_budget(&row) => {}
-                    Some("interrupt") => {
-                        let until = Instant::now() + self.grace(&row);
-                        // Asked again, it does not wait longer.
-                        let until = self.asked.and_then(|(_, at)| at).map_or(until, |before| before.min(until));
-                        self.asked = Some(("interrupt", Some(until)));
-                    }
-                    Some("steer") if self.asked.is_none() => self.asked = Some(("steer", None)),
-                    _ => {}
-                }
                 self.held.turn.control = row.control;
+                let event = event_of(&self.held.turn)?;
+                // Whoever asked has written rows, and may have left a message: the end is worked out from what is there.
+                self.held.waiting = true;
+                Some(Ending::Cut(event))
             }
-            // Ended or taken over: the next commit will find out.
-            Ok(_) => self.asked = Some(("interrupt", Some(Instant::now()))),
-            Err(error) => tracing::debug!(%error, "the row could not be looked at"),
+            // Ended or taken over.
+            Ok(_) => Some(Ending::Gone),
+            Err(error) => {
+                tracing::debug!(%error, "the row could not be looked at");
+                None
+            }
         }
+    }
+
+    /// Writes down all that has come, for whoever is about to end the turn, and listens no more for a moment: what would
+    /// come now nobody would ever see again.
+    async fn keep_all(&mut self) {
+        self.settle().await;
+        self.still = Some(Instant::now() + STILL);
+        self.kept_from_here();
+        self.settle().await;
     }
 
     /// Keeps what has come since the last time.
@@ -369,8 +352,12 @@ impl Listening<'_> {
         if busy || (text.len() <= self.keeping.kept && !shows) || self.held.unwritten.is_some() {
             return;
         }
-        (self.keeping.shown, self.keeping.heard) = (Instant::now(), false);
         self.reap();
+        self.kept_from_here();
+    }
+
+    fn kept_from_here(&mut self) {
+        (self.keeping.shown, self.keeping.heard) = (Instant::now(), false);
         let text = self.heard.text();
         let piece = &text[self.keeping.kept..];
         let commit = flow::checkpoint(&self.held.turn, self.worker.id, piece, self.keeping.kept as i64);

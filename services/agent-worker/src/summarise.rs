@@ -9,7 +9,7 @@
 use crate::answer::{Overtaken, overtaken};
 use crate::held::{Held, event_of};
 use crate::purse;
-use crate::stream::{LOOK_EVERY, told, usage};
+use crate::stream::{told, usage};
 use crate::turn::{Ending, end};
 use crate::worker::Worker;
 use anyhow::Result;
@@ -348,10 +348,7 @@ async fn ask(worker: &Worker, held: &Held, request: Request) -> Result<Response,
 /// for.
 async fn called_away(worker: &Worker, held: &Held) {
     loop {
-        tokio::select! {
-            () = told(held) => {}
-            () = tokio::time::sleep(LOOK_EVERY) => {}
-        }
+        told(held).await;
         match worker.hub.store().turn(held.turn_id()).await {
             Ok(Some(row)) if row.epoch == held.turn.epoch && row.status == "streaming" => {
                 if event_of(&row).is_some() {

@@ -47,7 +47,10 @@ pub(crate) async fn run(worker: &Worker, mut held: Held) {
 async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
     loop {
         if let Some(event) = event_of(&held.turn) {
-            let partial = held.silence();
+            // Somebody else may have heard the beginning of an answer.
+            let (store, turn) = (worker.hub.store(), held.turn_id());
+            let text = store.said_so_far(held.session_id(), &[turn]).await?.remove(&turn).unwrap_or_default();
+            let partial = Spoken { text, ..held.silence() };
             return end(worker, held, Ending::Interrupted { event, partial }).await;
         }
         if let Some(why) = purse::unpayable(worker, held) {

@@ -91,6 +91,7 @@ async fn register(
     let own = hub.bus().owner_turn(&id.to_string(), pull).await?;
     let warm = Arc::new(Warm::default());
     let flights = Flights::listen(hub.bus(), warm.clone()).await?;
+    flights.watch(hub.clone());
     let discovered = Discovered::new(hub.store().clone(), tools.clone());
     let worker = Arc::new(Worker {
         id,

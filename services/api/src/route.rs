@@ -327,7 +327,7 @@ pub(crate) static ROUTES: &[Route] = &[
         "/v1/turns/{id}/interrupt",
         Operator,
         One(200, &turn::TURN),
-        "End it at its next safe boundary",
+        "End it: an answer ends where it is, what was said is kept",
         run!(turn::interrupt),
     )
     .taking(&turn::INTERRUPT),

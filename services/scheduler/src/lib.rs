@@ -20,6 +20,7 @@ mod span;
 mod step;
 mod sweep;
 mod timer;
+mod unheeded;
 
 use instar_core::machine::By;
 use instar_core::rune::Actor;
@@ -67,13 +68,14 @@ pub(crate) struct Desk {
     pub(crate) config: Arc<Config>,
     pub(crate) actor: Actor,
     pub(crate) repeats: repeat::Repeats,
+    pub(crate) asked: unheeded::Asked,
 }
 
 /// Starts a scheduler; it ends with the context's drain.
 pub async fn start(context: Context) -> anyhow::Result<()> {
     let actor = Actor::new(By::System, format!("scheduler-{}", uuid::Uuid::now_v7().simple()));
     let (hub, config) = (context.hub.clone(), context.config.clone());
-    let desk = Desk { hub, config, actor, repeats: repeat::Repeats::default() };
+    let desk = Desk { hub, config, actor, repeats: repeat::Repeats::default(), asked: unheeded::Asked::default() };
     // A third of what a lease lasts would find the dead late; a sixth costs little.
     let often = (context.config.lease.ttl() / 6).clamp(Duration::from_millis(100), Duration::from_secs(2));
     publish::start(&context).await?;
@@ -89,6 +91,7 @@ pub async fn start(context: Context) -> anyhow::Result<()> {
     every(&context, "expiry", Duration::from_millis(1_000), desk.clone(), step::expire);
     every(&context, "missions", Duration::from_millis(500), desk.clone(), mission::advance);
     every(&context, "gates", Duration::from_secs(1), desk.clone(), mission::remind);
+    every(&context, "unheeded", Duration::from_millis(500), desk.clone(), unheeded::look);
     every(&context, "overdue", Duration::from_secs(5), desk.clone(), sweep::overdue);
     every(&context, "publish", Duration::from_secs(1), desk.clone(), sweep::publish);
     every(&context, "errors", Duration::from_secs(1), desk.clone(), session::suspend);

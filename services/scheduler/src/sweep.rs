@@ -51,11 +51,11 @@ pub(crate) async fn idle(desk: Desk) -> Result<()> {
 }
 
 /// Messages that no turn has taken up get one.
-async fn take_waiting(desk: &Desk, agent: AgentId) -> Result<()> {
+pub(crate) async fn take_waiting(desk: &Desk, agent: AgentId) -> Result<()> {
     let store = desk.hub.store();
     let Some(row) = store.agent(agent).await? else { return Ok(()) };
     let waiting = store.waiting(agent).await?;
-    if waiting.is_empty() {
+    if waiting.is_empty() || row.lifecycle != "idle" || row.drive != "running" {
         return Ok(());
     }
     let (commit, turn) = flow::take_waiting(&row, &waiting, desk.actor.clone(), None)?;

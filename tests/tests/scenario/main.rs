@@ -21,6 +21,7 @@ mod mission;
 mod plan;
 mod session;
 mod step;
+mod stop;
 mod terms;
 mod turn;
 mod waiting;
@@ -71,6 +72,8 @@ const GROUPS: &[&Group] = &[
     &call::HASTY,
     &call::MORTAL,
     &call::LATE,
+    &stop::PLAIN,
+    &stop::FROZEN,
     &session::PLAIN,
     &session::STRICT,
     &session::PRESSED,

@@ -22,6 +22,7 @@ mod readme;
 mod recovery;
 mod runtime;
 mod step;
+mod stop;
 mod store_budget;
 mod store_conformance;
 mod store_log;

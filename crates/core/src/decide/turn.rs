@@ -21,7 +21,7 @@ pub enum Control {
     Steer,
 }
 
-/// Controls recorded for the next safe boundary. Several may have come in meanwhile.
+/// Controls that are recorded. Several may have come in meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
     pub interrupt: bool,

@@ -17,7 +17,7 @@ const OTHERS: [(&str, &str, &str); 7] = [
         "JetStream, work queue",
         "a turn is ready, for the worker that owns its agent and has its context warm",
     ),
-    ("control.<agent>", "core", "interrupt, steer, cancel: checked against the row at the next safe boundary"),
+    ("control.<agent>", "core", "interrupt, steer, cancel: checked against the row at once"),
     ("delta.<session>", "core", "token deltas and progress; lossy by design, never the only copy"),
     ("published", "core", "runs of runes that a process has published: the schedulers note how far each log is"),
     ("dead.<source>", "JetStream, limits", "a message that nobody could read or handle, kept for a person"),

@@ -79,7 +79,7 @@ pub(crate) use target;
 // widenings:
 // - Services write on an agent's behalf. A worker commits what the model said, so that the system may
 //   raise T2 T3 T4 T24, C1, H1, H9, ST1, P2 and K3, which the specification gives to the agent; and it
-//   carries out at a safe boundary the interrupt that a person has asked for (T5, T10).
+//   carries out the interrupt that a person has asked for (T5, T10).
 // - Policies decide in a person's place: C3, C13 and P4 are open to the policy that speaks there.
 // - A consequence is raised by the system whoever caused it, so that D1, H24, H31, AS1 and P7 P12 P18
 //   P19 P20 are open to it; and M15, which is a person's, proposes the new mission (M1) in his name.

@@ -21,11 +21,11 @@ super::machine! {
         ToolsFinished        "tools_finished"         [System]            "every call has its result and the turn goes on";
         ToolsFinishedLast    "tools_finished_last"    [System]            "every call has its result and no provider call may follow";
         ToolsFinishedSteered "tools_finished_steered" [System]            "every call has its result and a steer was held back for it";
-        RequestControl       "request_control"        [User Agent System] "an interrupt, steer or kill is recorded for the next safe boundary";
+        RequestControl       "request_control"        [User Agent System] "an interrupt, steer or kill is recorded: whoever has the turn carries it out at once";
         PostMessage          "post_message"           [User]              "a message queues up behind the turn";
-        Interrupt            "interrupt"              [User System]       "a person interrupts at a safe boundary";
+        Interrupt            "interrupt"              [User System]       "a person interrupts: an answer ends where it is";
         Steer                "steer"                  [User Agent System] "new input shall replace the rest of the turn";
-        InterruptTimeout     "interrupt_timeout"      [System]            "no safe boundary within the grace";
+        InterruptTimeout     "interrupt_timeout"      [System]            "its worker has not reacted within the grace, or its calls are not ended";
         StreamError          "stream_error"           [System]            "provider retries used up, or not retryable";
         ToolCrash            "tool_crash"             [System]            "tool execution failed beyond repair";
         SessionPaused        "session_paused"         [System]            "its session is paused with in_flight = interrupt";
@@ -41,8 +41,8 @@ super::machine! {
         "T2"  [Streaming]     AssistantDelta    => stay          emits ["turn.assistant_delta"] "";
         "T3"  [Streaming]     ToolCallsReceived => ToolExecuting emits ["turn.tool_calls_received"] "at least one call";
         "T4"  [Streaming]     ResponseDone      => Completed     emits ["turn.assistant_final", "turn.completed"] "no tool call";
-        "T5"  [Streaming]     Interrupt         => Interrupted   emits ["turn.interrupted"] "safe boundary";
-        "T6"  [Streaming]     Steer             => Interrupted   emits ["turn.interrupted"] "safe boundary; the steer text is the next turn's input";
+        "T5"  [Streaming]     Interrupt         => Interrupted   emits ["turn.interrupted"] "at once, at any chunk";
+        "T6"  [Streaming]     Steer             => Interrupted   emits ["turn.interrupted"] "as T5; the steer text is the next turn's input, ahead of the queue";
         "T7"  [Streaming]     StreamError       => Error         emits ["turn.error"] "";
         "T8"  [ToolExecuting] ToolsFinished     => Streaming     emits ["turn.tools_finished"] "provider calls left, no control pending";
         "T9"  [ToolExecuting] ToolsFinishedLast => Completed     emits ["turn.tools_finished", "turn.completed"] "provider calls used up, or a tool declared the turn ended";
@@ -56,7 +56,7 @@ super::machine! {
         "T19" [Streaming ToolExecuting] TurnDeadline     => Error       emits ["turn.error"] "waits for people, accounts and providers excluded";
         "T20" [Streaming ToolExecuting] BudgetExhausted  => Interrupted emits ["turn.interrupted"] "agent or session limit spent";
         "T21" [Streaming ToolExecuting] Kill             => Interrupted emits ["turn.interrupted"] "reason = killed";
-        "T22" [Streaming ToolExecuting] InterruptTimeout => Interrupted emits ["turn.interrupted"] "forced; the provider call is aborted";
+        "T22" [Streaming ToolExecuting] InterruptTimeout => Interrupted emits ["turn.interrupted"] "forced; what its worker still writes does not land";
         "T23" [Streaming]     WorkerLost        => stay          emits ["turn.recovered"] "attempts left; the provider call is made again";
         "T24" [Streaming ToolExecuting] UsageReported    => stay        emits ["turn.usage"] "";
         "T25" [Streaming]     RecoveryExhausted => Error         emits ["turn.error"] "error_type = worker_lost";

@@ -86,9 +86,10 @@ pub struct WorkerConfig {
     pub concurrency: u32,
     /// How long a turn may take, waits for people excluded, ms. Default 300 000.
     pub turn_deadline_ms: u64,
-    /// How long an interrupt waits for a safe boundary before it cuts the answer off, ms. Default 10 000.
+    /// How long a worker that does not react is waited for when a turn that hears its provider was asked to end; then
+    /// the turn is ended without it, ms. Default 2 000.
     pub interrupt_grace_ms: u64,
-    /// The same where the turn's agent is stopped, and never longer than that, ms. Default 5 000.
+    /// The same of a turn whose tools run and are not ended, ms. Default 5 000.
     pub stop_grace_ms: u64,
     /// How long a call waits for its approval, ms. Default 86 400 000 (a day); 0 for ever.
     pub approval_timeout_ms: u64,
@@ -340,7 +341,7 @@ impl Default for WorkerConfig {
         Self {
             concurrency: 256,
             turn_deadline_ms: 300_000,
-            interrupt_grace_ms: 10_000,
+            interrupt_grace_ms: 2_000,
             stop_grace_ms: 5_000,
             approval_timeout_ms: 24 * 3_600_000,
             checkpoint_ms: 1_000,

@@ -1,6 +1,7 @@
 //! Rows as entries of a conversation.
 
 use super::window::SUMMARY;
+use crate::flow::CUT_OFF;
 use instar_core::context::{Assistant, Call, Message, Outcome, Part, Said, Source};
 use instar_core::id::{CallId, MessageId};
 use instar_store::entity::{message, tool_call};
@@ -9,6 +10,9 @@ use std::borrow::Cow;
 
 /// What the summary of earlier turns begins with.
 const SUMMARISED: &str = "Summary of what was said before:\n";
+
+/// What the model is shown at the end of an answer that it could not finish.
+const CUT_OFF_HERE: &str = "\n\n[This answer was cut off here: you were stopped before it was complete.]";
 
 /// Earlier turns, in order. Calls count from the first turn on that the window shows.
 pub(super) fn of_turns<'a>(messages: &[&'a message::Model], calls: &'a [tool_call::Model]) -> Vec<Message<'a>> {
@@ -72,10 +76,24 @@ fn prompt(message: &message::Model) -> Message<'_> {
     Message { id, source: Source::of(&message.source), part: Part::Before, said: Said::User { text } }
 }
 
+/// Whether an answer was ended before the model had ended it.
+fn is_cut_off(message: &message::Model) -> bool {
+    message.data.as_ref().is_some_and(|data| data[CUT_OFF] == true)
+}
+
+/// As many bytes as the model is shown of what was said.
+pub fn shown_bytes(message: &message::Model) -> usize {
+    message.content.len() + if is_cut_off(message) { CUT_OFF_HERE.len() } else { 0 }
+}
+
 fn answer<'a>(entries: &mut Vec<Message<'a>>, said: Option<&'a message::Model>, calls: &'a [tool_call::Model]) {
     let blocks = said.and_then(|m| m.data.as_ref()).and_then(|data| data["blocks"].as_array());
     let assistant = Assistant {
-        text: said.map_or(Cow::Borrowed(""), |m| Cow::Borrowed(m.content.as_str())),
+        text: match said {
+            Some(said) if is_cut_off(said) => Cow::Owned([&said.content, CUT_OFF_HERE].concat()),
+            Some(said) => Cow::Borrowed(said.content.as_str()),
+            None => Cow::Borrowed(""),
+        },
         calls: calls.iter().map(call).collect(),
         blocks: blocks.into_iter().flatten().map(Cow::Borrowed).collect(),
     };

@@ -9,6 +9,7 @@ mod frozen;
 mod slot;
 mod window;
 
+pub use entry::shown_bytes;
 pub use frozen::{Frozen, Sent, Tried};
 pub use slot::{Facts, Needs};
 pub use window::{SUMMARY, epoch, forget, is_prompt, latest_loop, since, summary, uncovered, window};

@@ -20,7 +20,7 @@ pub enum Mode {
     /// After the turn that runs.
     #[default]
     Queue,
-    /// Instead of the rest of the turn that runs, from its next safe boundary on.
+    /// Instead of the rest of the turn that runs, before anything that was queued.
     Steer,
     /// The turn that runs is interrupted; the message gets the next one.
     Interrupt,
@@ -108,8 +108,7 @@ fn hear(
     Ok(())
 }
 
-/// A message for a turn that is under way: stored, and a control recorded on the turn for its next
-/// safe boundary. A stronger control that is there already stays.
+/// A message for a turn that is under way: stored, and a control recorded on the turn. A stronger control that is there already stays.
 pub fn steer(
     session: &session::Model,
     agent: &agent::Model,

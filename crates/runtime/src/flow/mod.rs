@@ -50,8 +50,8 @@ pub use relaunch::{RELAUNCH_AFTER, RELAUNCH_TIMER, RELAUNCHES_MAX, relaunch, rel
 pub use summary::{begin_summary, end_summary, summary_row};
 pub(crate) use turn::timer;
 pub use turn::{
-    APPROVAL_TIMER, Asked, Loss, RESUME_TIMER, Spoken, Verdict, call_row, calls, calls_in_mind, cause_with, checkpoint,
-    claim, hand_back, is_last, park, pause, recover, resume, said_row, used, used_with, waits,
+    APPROVAL_TIMER, Asked, CUT_OFF, Loss, RESUME_TIMER, Spoken, Verdict, call_row, calls, calls_in_mind, cause_with,
+    checkpoint, claim, hand_back, is_last, park, pause, recover, resume, said_row, used, used_with, waits,
 };
 pub use wait::{WAIT_TIMER, Waits, has_waited, wait, wait_for_account};
 

@@ -20,6 +20,8 @@ use uuid::Uuid;
 
 /// A timer that ends an approval nobody gave.
 pub const APPROVAL_TIMER: &str = "approval_timeout";
+/// In the data of a message: the answer that it was is not whole.
+pub const CUT_OFF: &str = "cut_off";
 /// A timer that takes a turn up again.
 pub const RESUME_TIMER: &str = "turn_resume";
 
@@ -563,6 +565,10 @@ pub fn said_row(turn: &turn::Model, iteration: i64, spoken: &Spoken) -> Option<m
     }
     if let Some(reasoning) = &spoken.reasoning {
         data["reasoning"] = json!(reasoning);
+    }
+    // Of an answer that is not whole nobody knows why the model would have stopped.
+    if spoken.finish.is_none() {
+        data[CUT_OFF] = json!(true);
     }
     Some(message::Model {
         id: Uuid::now_v7(),

@@ -19,6 +19,7 @@ pub(crate) fn payload(entry: &Entry, reason: &str, actor: &str) -> Value {
         // An agent that ends with another one, or with its session, says so, whatever the command was.
         "agent.terminated" if row("L10") => json!({"reason": "parent_closed"}),
         "agent.terminated" if row("L17") => json!({"reason": "session_closed"}),
+        "turn.interrupted" if row("T22") => json!({"reason": reason, "forced": true}),
         "session.suspended" | "agent.terminated" | "agent.drive_idled" | "turn.interrupted" | "tool.denied" => {
             json!({"reason": reason})
         }

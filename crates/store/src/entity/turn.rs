@@ -31,7 +31,7 @@ pub struct Model {
     /// What is set aside of budgets for the provider call under way; nothing where nothing is limited.
     #[sea_orm(column_type = "JsonBinary", nullable)]
     pub reserved: Option<Json>,
-    /// A control recorded for the next safe boundary.
+    /// A control that is recorded, for whoever has the turn.
     #[sea_orm(column_type = "JsonBinary", nullable)]
     pub control: Option<Json>,
     #[sea_orm(column_type = "JsonBinary", nullable)]

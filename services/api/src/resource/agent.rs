@@ -110,7 +110,7 @@ pub(crate) static NEW_AGENT: Shape = Shape {
     ],
 };
 pub(crate) static TERMINATE: Shape =
-    Shape { name: "Terminate", fields: &[may("force", Kind::Bool, "Without letting its turn reach a boundary")] };
+    Shape { name: "Terminate", fields: &[may("force", Kind::Bool, "Together with its turn, in one commit")] };
 
 #[derive(Deserialize)]
 pub(crate) struct Spec {

@@ -232,7 +232,7 @@ async fn one(call: &Call, row: turn::Model) -> Result<Reply, Problem> {
     Ok(Reply::ok(shown(call, &[row]).await?.pop().unwrap_or_default()))
 }
 
-/// One that never began ends at once; one that runs is asked to, at its next safe boundary.
+/// One that never began ends at once; one that runs is asked to.
 pub(crate) async fn interrupt(call: Arc<Call>) -> Result<Reply, Problem> {
     let reason = call.body.get("reason").and_then(Value::as_str).unwrap_or("interrupt").to_owned();
     let (row, session) = find::turn(&call).await?;

@@ -11,10 +11,9 @@ use crate::state::Api;
 use bytes::Bytes;
 use instar_archive::ArchiveError;
 use instar_core::id::{AgentId, SessionId, TurnId};
-use instar_core::rune::payload::TurnAssistantDelta;
 use instar_runtime::LogError;
-use instar_store::entity::{rune, turn};
-use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect};
+use instar_store::entity::turn;
+use sea_orm::{ColumnTrait, EntityTrait, QueryFilter};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +25,6 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 const PAGE: u64 = 200;
 /// Turns whose end is remembered, so that a late delta does not follow it.
 const ENDED_MAX: usize = 64;
-/// Pieces of one answer that are put together again.
-const CHECKPOINTS_MAX: u64 = 500;
-/// Kinds of which the newest says whether a checkpoint is of the answer that is being given.
-const CHAPTERS: [&str; 4] =
-    ["turn.assistant_delta", "turn.tool_calls_received", "turn.tools_finished", "turn.recovered"];
 
 pub(super) struct Reader {
     api: Arc<Api>,
@@ -179,28 +173,10 @@ impl Reader {
 
     /// What the log has kept of the answer that is being given.
     async fn checkpointed(&self, row: &turn::Model) -> Result<Option<SoFar>, Problem> {
-        let newest = rune::Entity::find()
-            .filter(rune::Column::SessionId.eq(self.session.uuid()))
-            .filter(rune::Column::TurnId.eq(row.id))
-            .filter(rune::Column::Kind.is_in(CHAPTERS))
-            .order_by_desc(rune::Column::Seq)
-            .limit(CHECKPOINTS_MAX)
-            .all(self.api.db())
-            .await?;
-        let kept = newest.iter().take_while(|rune| rune.kind == CHAPTERS[0]).collect::<Vec<_>>();
-        let mut text = String::new();
-        for rune in kept.into_iter().rev() {
-            let said: TurnAssistantDelta = serde_json::from_str(&rune.payload)?;
-            // Each says at which byte it begins.
-            let at = usize::try_from(said.index).unwrap_or(0);
-            if !text.is_char_boundary(at) {
-                return Ok(None);
-            }
-            text.truncate(at);
-            text += &said.content;
-        }
+        let turn = TurnId::from(row.id);
+        let text = self.api.store().said_so_far(self.session, &[turn]).await?.remove(&turn);
         let agent = AgentId::from(row.agent_id).to_string();
-        Ok((!text.is_empty()).then_some(SoFar { agent, text, index: 0 }))
+        Ok(text.map(|text| SoFar { agent, text, index: 0 }))
     }
 
     async fn wait(&mut self) -> Result<(), &'static str> {

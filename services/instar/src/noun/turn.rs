@@ -29,7 +29,7 @@ pub(crate) enum Verb {
         #[arg(long)]
         iteration: Option<u64>,
     },
-    /// End a turn at its next safe boundary
+    /// End a turn: an answer ends where it is, and what was said is kept
     Interrupt {
         turn: String,
         #[arg(long)]

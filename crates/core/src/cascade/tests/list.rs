@@ -180,7 +180,7 @@ const SPECIFIED: &[(&str, &str)] = &[
 
 /// Consequences that the column does not name, with what asks for them.
 const ADDED: &[(&str, &str, &str)] = &[
-    ("S7 S8 S18", "T27", "turns end at their next safe boundary: the request is durable now, T20 follows"),
+    ("S7 S8 S18", "T27", "turns are ended by their workers: the request is durable now, T20 follows"),
     ("L3 L9 L10 L11 L12", "T28", "a queued turn of an agent that ended would wait for ever"),
     ("L3", "D25 D26", "the parent is told by agent.message"),
     ("L3 L11 L12 L17", "L10", "an agent that ended, however, is no parent any more"),
