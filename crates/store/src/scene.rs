@@ -104,11 +104,12 @@ impl Store {
         Ok(tool_call::Entity::find_by_id(id.uuid()).one(&self.db).await?)
     }
 
-    /// Messages that no turn has taken up, as many as one turn takes: those that steer or interrupt
-    /// first, else by age.
+    /// Messages that no turn has taken up, as many as one turn takes, by age: those that steer or interrupt, if there
+    /// are any, since they are the next input before anything that was queued; else all.
     pub async fn waiting(&self, agent: AgentId) -> Result<Vec<MessageId>, StoreError> {
         let sql = "SELECT id FROM messages WHERE agent_id = $1 AND turn_id IS NULL \
-                   ORDER BY CASE WHEN mode = 'queue' THEN 1 ELSE 0 END, id LIMIT $2";
+                   AND (mode <> 'queue' OR NOT EXISTS (SELECT 1 FROM messages m WHERE m.agent_id = $1 \
+                   AND m.turn_id IS NULL AND m.mode <> 'queue')) ORDER BY id LIMIT $2";
         let values: [Value; 2] = [agent.uuid().into(), TAKEN_MAX.into()];
         let rows = self.db.query_all_raw(Statement::from_sql_and_values(self.backend(), sql, values)).await?;
         rows.iter().map(|row| Ok(MessageId::from(row.try_get_by_index::<uuid::Uuid>(0)?))).collect()

@@ -162,7 +162,9 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     };
     let own = held.transcript.iter().filter(|m| m.turn_id == Some(held.turn.id)).count();
     let room = usize::try_from(TAKEN_MAX).unwrap_or(0).saturating_sub(own);
-    let waiting = held.transcript.iter().filter(|m| m.turn_id.is_none()).take(room);
+    // What steers is answered by itself, before what was queued.
+    let steered = held.transcript.iter().any(|m| m.turn_id == Some(held.turn.id) && m.mode != "queue");
+    let waiting = held.transcript.iter().filter(|m| m.turn_id.is_none() && !steered).take(room);
     let waiting: Vec<MessageId> = waiting.map(|m| MessageId::from(m.id)).collect();
     let deadline = Duration::milliseconds(worker.config.turn_deadline_ms as i64);
     // An owner under a valid lease may begin the provider call before the commit that records it has

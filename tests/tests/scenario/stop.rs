@@ -21,6 +21,7 @@ pub(crate) static PLAIN: Group = Group {
         a_limit_that_is_used_up_ends_answers_of_others,
         a_provider_that_says_nothing_is_not_waited_for,
         calls_that_nobody_has_recorded_are_not_made,
+        what_steers_goes_before_what_was_queued,
     ],
 };
 
@@ -275,6 +276,24 @@ async fn calls_that_nobody_has_recorded_are_not_made(world: World) -> Result<()>
     let ended = world.ended(&turn).await?;
     ensure!(ended["output"].as_str().is_some_and(|said| said.starts_with("I shall call it. ")), "{ended}");
     ensure!(world.calls(&turn, |calls| calls.is_empty()).await?.is_empty(), "nothing was called");
+    Ok(())
+}
+
+async fn what_steers_goes_before_what_was_queued(world: World) -> Result<()> {
+    world.script(talks);
+    let talk = Talk::begin(&world, "the sea").await?;
+    let said = |content: &str, mode: &str| json!({"content": content, "mode": mode});
+    let path = format!("/v1/agents/{}/messages", talk.agent);
+    world.act(&path, said("queued before", "queue")).await?;
+    world.act(&path, said("this first", "steer")).await?;
+    let answered = |found: &Value| {
+        let turns = found["data"].as_array().cloned().unwrap_or_default();
+        turns.len() == 3 && turns.iter().all(|turn| turn["ended_at"].is_string())
+    };
+    let found = world.until(&format!("/v1/turns?agent={}", talk.agent), answered).await?;
+    let input = |at: usize| found["data"][at]["input"].as_array().cloned().unwrap_or_default();
+    let contents = |at: usize| input(at).iter().map(|m| m["content"].clone()).collect::<Vec<_>>();
+    ensure!(contents(1) == [json!("this first")] && contents(0) == [json!("queued before")], "{found}");
     Ok(())
 }
 
