@@ -84,6 +84,12 @@ impl Client {
         self.post(&["v1", "missions", id, action], body).await
     }
 
+    /// Lets one go on whose hop a person has stopped.
+    pub async fn resume_mission(&self, id: &str, reason: Option<&str>) -> Result<Mission, ClientError> {
+        let body = reason.map_or(json!({}), |reason| json!({"reason": reason}));
+        self.post(&["v1", "missions", id, "resume"], &body).await
+    }
+
     /// A plan that a person writes; see the API's `NewHop`.
     pub async fn create_hop(&self, mission: &str, plan: &Value) -> Result<Hop, ClientError> {
         self.post(&["v1", "missions", mission, "hops"], plan).await

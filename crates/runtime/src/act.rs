@@ -7,10 +7,11 @@
 use crate::asset::Fresh;
 use crate::cut::Cut;
 use crate::hub::Hub;
-use crate::snapshot::{Missions, PLAN_BLOCKED, Row, Said, Snapshot, doom, is_by_plan, settle};
+use crate::snapshot::{Missions, PLAN_BLOCKED, Row, Said, Snapshot, doom, is_by_plan, settle, stopped_hop};
 use crate::step::STEP_TIMER;
 use crate::{flow, guard, hold, tell};
 use instar_core::cascade::{self, Fact, Planned, Reach};
+use instar_core::decide::STOPPED_BY_PERSON;
 use instar_core::id::{AgentId, CallId, Entity, HopId, Kind, MissionId, PlanId, SessionId, StepId, TurnId};
 use instar_core::machine::{Answer as Cell, By, Move, Phase, Refusal, Table as Machine, apply, turn as turn_machine};
 use instar_core::rune::payload::MissionAttention;
@@ -503,6 +504,14 @@ impl<'a> Act<'a> {
         }
         for p in planned.iter().filter(|p| p.mv.row() == "P10") {
             self.tell_mission(commit, snapshot, p.entity)?;
+        }
+        for p in planned.iter().filter(|p| p.mv.row() == "M17") {
+            let row = snapshot.missions.missions.get(&p.entity.id);
+            if let Some((row, hop)) = row.and_then(|row| Some((row, stopped_hop(row)?))) {
+                let error = json!({"detail": row.attention.as_ref().map(|attention| &attention["detail"])});
+                let told = MissionAttention { reason: STOPPED_BY_PERSON.into(), hop_id: Some(hop), error };
+                commit.rune(Draft::new(MissionId::from(row.id), &told)?);
+            }
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What a row's `when` demands of other rows before a command may make it. Consequences are not asked: their cause
 //! was.
 
-use crate::snapshot::{Snapshot, asset_ids, is_by_plan};
+use crate::snapshot::{Snapshot, asset_ids, is_by_plan, stopped_hop};
 use instar_core::cascade::Reach;
 use instar_core::decide::{HopPhase, fix_hop};
 use instar_core::id::{Entity, Kind};
@@ -14,7 +14,7 @@ pub(crate) fn passes(snapshot: &Snapshot, entity: Entity, mv: &Move, by: By) -> 
     if !matches!(entity.kind, Kind::Mission | Kind::Hop | Kind::ToolStep | Kind::Asset) {
         return Ok(());
     }
-    match advice(snapshot, entity, mv) {
+    match held_up(snapshot, entity, mv, by).or_else(|| advice(snapshot, entity, mv)) {
         None => Ok(()),
         Some(advice) => {
             let (table, from) = (mv.table(), mv.from());
@@ -28,6 +28,14 @@ pub(crate) fn passes(snapshot: &Snapshot, entity: Entity, mv: &Move, by: By) -> 
             }))
         }
     }
+}
+
+/// Whoever is no person does nothing to the hops of a mission that a person has stopped.
+fn held_up(snapshot: &Snapshot, entity: Entity, mv: &Move, by: By) -> Option<String> {
+    let on_hop = entity.kind == Kind::Hop && mv.row() != "H35" && by != By::User;
+    let mission = snapshot.missions.mission_of(entity).filter(|_| on_hop)?;
+    let stopped = stopped_hop(mission).filter(|_| mission.status == "IN_PROGRESS")?;
+    Some(format!("a person has stopped hop {stopped}: its mission goes on when a person resumes it"))
 }
 
 fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
@@ -64,6 +72,10 @@ fn advice(snapshot: &Snapshot, entity: Entity, mv: &Move) -> Option<String> {
                 None => Some("it has no failed hop to try again: reset it instead".into()),
                 Some(hop) => spent(snapshot, hop),
             }
+        }
+        "M20" => {
+            let mission = mission.filter(|mission| stopped_hop(mission).is_none())?;
+            Some(format!("no hop of it was stopped by a person since: it waits for {}", mission.awaits))
         }
         "H1" | "H2" | "H34" => no_place(snapshot, mission, hop, mv.row()),
         "H12" if hop.is_some_and(is_by_plan) => None,

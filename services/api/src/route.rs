@@ -463,6 +463,14 @@ pub(crate) static ROUTES: &[Route] = &[
     )
     .taking(&mission::REASON),
     post(
+        "/v1/missions/{id}/resume",
+        Operator,
+        One(200, &mission::MISSION),
+        "Let one go on whose hop a person has stopped",
+        run!(mission::resume),
+    )
+    .taking(&mission::REASON),
+    post(
         "/v1/missions/{id}/reset",
         Operator,
         One(201, &mission::MISSION),

@@ -7,6 +7,7 @@ use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
 use instar_testkit::model::{Reply, Request};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) static PLAIN: Group = Group {
@@ -21,6 +22,7 @@ pub(crate) static PLAIN: Group = Group {
         is_steered_by_hand,
         is_edited_paused_and_stopped,
         fails_is_retried_cancelled_and_removed,
+        stays_stopped_until_a_person_lets_it_go_on,
         is_given_up_with_its_mission,
         loses_its_input_once_too_often,
         leaves_an_output_open,
@@ -177,6 +179,9 @@ async fn fails_is_retried_cancelled_and_removed(world: World) -> Result<()> {
     // By hand, once what it promises is there.
     world.refused(&format!("{path}/complete"), json!({"reason": "seen"}), "is not READY").await?;
     on(&world, &hop, "cancel", json!({})).await?;
+    is_stopped(&world, &mission, &hop).await?;
+    let resumed = format!("/v1/missions/{mission}/resume");
+    world.act(&resumed, json!({"reason": "once more"})).await?;
     let next = |found: &Value| found["data"][0]["sequence"] == 2 && found["data"][0]["status"] == "FAILED";
     let second = text(&world.until(&format!("/v1/hops?mission={mission}"), next).await?["data"][0], "id")?;
     removed(&world, &second).await?;
@@ -192,6 +197,84 @@ async fn fails_is_retried_cancelled_and_removed(world: World) -> Result<()> {
         let (code, said) = world.run(&[word, &session]).await?;
         ensure!(code == 0, "{word}: {code} {said}");
         ensure!(word == "verify" || said.contains("tool_step") && said.contains("asset"), "{said}");
+    }
+    Ok(())
+}
+
+/// Nothing goes on by itself, whatever the gates say.
+async fn is_stopped(world: &World, mission: &str, hop: &str) -> Result<Value> {
+    let shown = world.get(&format!("/v1/missions/{mission}")).await?;
+    let attention = &shown["attention"];
+    ensure!(attention["reason"] == "stopped_by_person" && attention["hop_id"] == json!(hop), "{shown}");
+    ensure!(shown["status"] == "IN_PROGRESS" && shown["awaits"] == "person", "{shown}");
+    ensure!(shown["current_hop"].is_null(), "{shown}");
+    Ok(shown)
+}
+
+/// M17 and M20: no gate, no sweep and no tool of its agent begins another one.
+async fn stays_stopped_until_a_person_lets_it_go_on(world: World) -> Result<()> {
+    let (begun, offered) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));
+    let saw = offered.clone();
+    world.script(move |request| {
+        let last = request.messages().iter().rev().nth(1).map(Value::to_string).unwrap_or_default();
+        match asked(request) {
+            Some(prompt) if prompt.contains("Propose its steps") => steps_with(&prompt, "dig"),
+            Some(_) if !begun.swap(true, Ordering::SeqCst) => Reply::call("stumble", json!({})),
+            None if last.contains("stumble") => {
+                saw.store(request.tools().contains(&"propose_hop_plan"), Ordering::SeqCst);
+                Reply::call("propose_hop_plan", json!({"name": "mine", "output": {"asset": {"name": "log"}}}))
+            }
+            _ => diligent(request),
+        }
+    });
+    let (session, agent) = crew_with(&world, &["dig", "stumble"]).await?;
+    let gates = json!({"mission": "auto", "plan": "auto", "impl": "auto", "execute": "auto", "retry": "auto"});
+    let mission = proposed(&world, &session, &agent, json!({"gates": gates})).await?;
+    let (path, resume) = (format!("/v1/missions/{mission}"), format!("/v1/missions/{mission}/resume"));
+
+    // While its agent works on the plan, in a turn that waits for a person.
+    let hop = text(&hop_is(&world, &mission, "HOP_PLAN_STARTED").await?, "id")?;
+    let waiting = format!("/v1/tool-calls?session={session}&status=awaiting_approval");
+    let call = world.until(&waiting, |calls| calls["data"][0]["id"].is_string()).await?["data"][0].clone();
+    on(&world, &hop, "cancel", json!({"reason": "enough"})).await?;
+    is_stopped(&world, &mission, &hop).await?;
+    let other = world.request("PATCH", &path, Some(json!({"gates": {"retry": "manual"}}))).await?.is(200);
+    ensure!(other["awaits"] == "person", "{other}");
+    world.act(&format!("/v1/tool-calls/{}/deny", text(&call, "id")?), json!({})).await?;
+    let turn = text(&call, "turn_id")?;
+    world.ended(&turn).await?;
+    let calls = world.calls(&turn, |calls| calls.len() == 2).await?;
+    ensure!(calls[1]["name"] == "propose_hop_plan" && calls[1]["status"] == "error_result", "{calls:?}");
+    ensure!(!offered.load(Ordering::SeqCst), "it was offered what it may not do");
+    is_stopped(&world, &mission, &hop).await?;
+    let hops = world.get(&format!("/v1/hops?mission={mission}")).await?;
+    ensure!(hops["data"].as_array().is_some_and(|hops| hops.len() == 1), "{hops}");
+
+    // By a word of its own, and never by another.
+    let (code, said) = world.run(&["mission", "resume", &mission, "--reason", "the rain is over"]).await?;
+    ensure!(code == 0, "{said}");
+    let second = text(&hop_is(&world, &mission, "EXECUTING").await?, "id")?;
+    ensure!(second != hop && world.get(&path).await?["attention"].is_null(), "{hops}");
+    world.refused(&resume, json!({}), "no hop of it was stopped by a person").await?;
+    let told = world.runes_of(&session, "mission.resumed", 1).await?;
+    ensure!(told[0]["payload"]["hop_id"] == json!(hop) && told[0].to_string().contains("the rain is over"), "{told:?}");
+
+    // While it is executed; a person's own command on it goes before what was stopped.
+    on(&world, &second, "stop", json!({})).await?;
+    is_stopped(&world, &mission, &second).await?;
+    on(&world, &second, "reset", json!({})).await?;
+    let again = hop_is(&world, &mission, "EXECUTING").await?;
+    ensure!(again["id"] == json!(second) && world.get(&path).await?["attention"].is_null(), "{again}");
+    on(&world, &second, "stop", json!({})).await?;
+    is_stopped(&world, &mission, &second).await?;
+    let ended = world.act(&format!("{path}/cancel"), json!({})).await?;
+    ensure!(ended["status"] == "CANCELLED" && ended["attention"].is_null(), "{ended}");
+    world.refused(&resume, json!({}), "CANCELLED").await?;
+    let told = world.runes_of(&session, "mission.attention", 3).await?;
+    ensure!(told.iter().all(|rune| rune["payload"]["reason"] == "stopped_by_person"), "{told:?}");
+    for word in ["verify", "replay"] {
+        let (code, said) = world.run(&[word, &session]).await?;
+        ensure!(code == 0, "{word}: {code} {said}");
     }
     Ok(())
 }
@@ -535,7 +618,8 @@ async fn is_stopped_with_its_plan(world: World) -> Result<()> {
     let stopped = world.get(&format!("/v1/hops/{hop}")).await?;
     ensure!(stopped["status"] == "CANCELLED", "{stopped}");
     let goes_on = world.get(&format!("/v1/missions/{mission}")).await?;
-    ensure!(goes_on["status"] == "IN_PROGRESS" && goes_on["current_hop"].is_null(), "{goes_on}");
+    is_stopped(&world, &mission, &hop).await?;
+    ensure!(goes_on["attention"]["detail"].to_string().contains("mission resume"), "{goes_on}");
     let output = asset_of(&world, &mission, "map").await?;
     ensure!(world.get(&format!("/v1/assets/{output}")).await?["status"] == "READY_FOR_PROCESSING");
     Ok(())
@@ -550,6 +634,7 @@ async fn takes_its_plan_along(world: World) -> Result<()> {
     on(&world, &hop, "stop", json!({"reason": "rain"})).await?;
     let stopped = world.get(&format!("/v1/plans/{plan}")).await?;
     ensure!(stopped["status"] == "stopped", "{stopped}");
+    is_stopped(&world, &mission, &hop).await?;
     let (hop, plan) = executing(&world, &session, &mission).await?;
     let ended = world.act(&format!("/v1/missions/{mission}/cancel"), json!({})).await?;
     ensure!(ended["status"] == "CANCELLED", "{ended}");

@@ -84,6 +84,8 @@ pub struct Standing {
     pub astray: bool,
     /// A plan carries the hop out: there are no steps that anybody would have to propose or accept.
     pub by_plan: bool,
+    /// A person has stopped its hop, and has not yet said that it goes on.
+    pub stopped: bool,
 }
 
 impl Standing {
@@ -113,7 +115,7 @@ impl Standing {
             (Mission::AwaitingApproval, _) => agent,
             (Mission::InProgress, Some(Hop::Executing)) => Awaits::Steps,
             (Mission::InProgress, Some(Hop::Failed)) => Awaits::Person,
-            (Mission::InProgress, None) if self.astray => Awaits::Person,
+            (Mission::InProgress, None) if self.astray || self.stopped => Awaits::Person,
             (Mission::InProgress, Some(Hop::PlanReady | Hop::ImplStarted)) if self.by_plan => Awaits::Policy,
             (Mission::InProgress, _) => agent,
         }
@@ -139,6 +141,7 @@ mod tests {
             retryable: true,
             astray: false,
             by_plan: false,
+            stopped: false,
         }
     }
 
@@ -189,6 +192,14 @@ mod tests {
         }
         let ready = Standing { by_plan: true, ..standing(Mission::InProgress, Some(Hop::ImplReady), Manual) };
         assert_eq!(ready.awaits(), Awaits::Person, "its execution is a decision like any other");
+    }
+
+    #[test]
+    fn what_a_person_has_stopped_waits_for_a_person_whatever_the_gates_say() {
+        for policy in [Manual, Timed, Auto] {
+            let between = Standing { stopped: true, ..standing(Mission::InProgress, None, policy) };
+            assert_eq!((between.awaits(), between.gate()), (Awaits::Person, None), "{policy:?}");
+        }
     }
 
     #[test]

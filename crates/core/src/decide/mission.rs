@@ -3,6 +3,9 @@
 use super::{HopPhase, Tries};
 use crate::machine::mission::Event;
 
+/// Why a person should look at a mission: a person has stopped its hop, and nothing goes on before a person says so.
+pub const STOPPED_BY_PERSON: &str = "stopped_by_person";
+
 /// How far a failure reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -19,7 +19,7 @@ pub use awaits::{Awaits, GatePolicy, Gates, Standing};
 pub use call::{Effect, LostCall, call_worker_lost};
 pub use gate::{Approval, Call, Gated, Mode, gate};
 pub use hop::{HopPhase, fix_hop, validation_failed};
-pub use mission::{FailedHop, FailureClass, OnHopFailure, hop_failed, hop_finished};
+pub use mission::{FailedHop, FailureClass, OnHopFailure, STOPPED_BY_PERSON, hop_failed, hop_finished};
 pub use plan::{Ended, Tasks, plan_progress, task_owner_lost};
 pub use scope::Scope;
 pub use step::{Attempt, Chosen, back_off_ms, step_attempt};

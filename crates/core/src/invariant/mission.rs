@@ -1,13 +1,17 @@
-//! Missions with their current hop, hops with their steps. The relations come from the payloads.
+//! Missions with their current hop, hops with their steps, what people have stopped. The relations come from the payloads.
 
-use super::{COORDINATION, Report};
+use super::{COORDINATION, Report, STOPPED};
 use crate::coordination::{hop_allowed, steps_allowed};
+use crate::decide::STOPPED_BY_PERSON;
 use crate::fold::States;
-use crate::id::Entity;
-use crate::machine::{hop, mission, tool_step};
+use crate::id::{Entity, Kind};
+use crate::machine::{By, hop, mission, tool_step};
 use crate::rune::Rune;
-use crate::rune::payload::{HopPlanProposed, HopPlanStarted, StepCreated};
+use crate::rune::payload::{HopPlanProposed, HopPlanStarted, MissionAttention, StepCreated};
 use std::collections::{BTreeSet, HashMap};
+
+/// Rows by which a hop is begun, proposed, approved or executed.
+const FORWARD: [&str; 12] = ["H1", "H2", "H3", "H4", "H9", "H12", "H15", "H20", "H28", "H29", "H30", "H34"];
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
@@ -16,13 +20,16 @@ pub(super) struct Watch {
     /// Of a hop, with their place in it.
     steps: HashMap<Entity, Vec<(i64, Entity)>>,
     hops: HashMap<Entity, Entity>,
+    /// Missions whose hop a person has stopped, until a person lets them go on.
+    stopped: BTreeSet<Entity>,
     touched_missions: BTreeSet<Entity>,
     touched_hops: BTreeSet<Entity>,
 }
 
 impl Watch {
-    pub(super) fn after(&mut self, rune: &Rune) {
+    pub(super) fn after(&mut self, rune: &Rune, report: &mut Report) {
         self.learn(rune);
+        self.hold(rune, report);
         for moved in &rune.moves {
             let entity = moved.entity;
             match moved.row.as_str() {
@@ -37,14 +44,34 @@ impl Watch {
                 _ => {}
             }
             match entity.kind {
-                crate::id::Kind::Mission => drop(self.touched_missions.insert(entity)),
-                crate::id::Kind::Hop => {
+                Kind::Mission => drop(self.touched_missions.insert(entity)),
+                Kind::Hop => {
                     self.touched_missions.extend(self.missions.get(&entity));
                     self.touched_hops.insert(entity);
                 }
-                crate::id::Kind::ToolStep => self.touched_hops.extend(self.hops.get(&entity)),
+                Kind::ToolStep => self.touched_hops.extend(self.hops.get(&entity)),
                 _ => {}
             }
+        }
+    }
+
+    fn hold(&mut self, rune: &Rune, report: &mut Report) {
+        for moved in &rune.moves {
+            match (moved.entity.kind, self.missions.get(&moved.entity)) {
+                (Kind::Mission, _) if moved.row == "M20" => drop(self.stopped.remove(&moved.entity)),
+                (Kind::Hop, Some(mission)) if rune.actor.by == By::User => drop(self.stopped.remove(mission)),
+                (Kind::Hop, Some(mission))
+                    if FORWARD.contains(&moved.row.as_str()) && self.stopped.contains(mission) =>
+                {
+                    let (hop, row, by) = (moved.entity, &moved.row, rune.actor.by.token());
+                    report.fire(&STOPPED, rune.seq, format!("{row} on {hop} by {by} while {mission} is stopped"));
+                }
+                _ => {}
+            }
+        }
+        let attention = || serde_json::from_str::<MissionAttention>(rune.payload.get());
+        if rune.kind == "mission.attention" && attention().is_ok_and(|told| told.reason == STOPPED_BY_PERSON) {
+            self.stopped.insert(rune.entity);
         }
     }
 

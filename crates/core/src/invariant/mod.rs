@@ -68,6 +68,7 @@ invariants! {
     ACTOR       "INV-ACTOR"                     Error "whoever commits may raise one of the commit's events and every one that cannot be a consequence; no agent decides on its own request";
     PAIR        "INV-PAIR"                      Error "lifecycle and drive of an agent fit together";
     COORDINATION "INV-COORDINATION"             Error "a mission fits its current hop, a hop its steps";
+    STOPPED     "INV-MISSION-STOPPED"           Error "where a person has stopped a hop, nobody else begins, approves or executes one of its mission before a person has";
     EPOCH       "INV-EPOCH"                     Fatal "the epochs under which an agent is written never decrease, and each has one owner";
     TURN_SEQUENTIAL "INV-TURN-SEQUENTIAL"       Error "an agent has one live turn at most";
     TURN_TERMINAL "INV-TURN-TERMINAL"           Error "every turn ends";
@@ -194,7 +195,7 @@ impl Checker {
         self.turn.after(rune, &self.states);
         self.actor.after(rune, report);
         self.agent.after(rune, &self.states, report);
-        self.mission.after(rune);
+        self.mission.after(rune, report);
     }
 
     fn end_commit(&mut self) {

@@ -233,6 +233,28 @@ fn planted(id: &str) -> (Vec<Rune>, bool) {
             log.plain.drain(cut..cut + 2);
             (log.runes(), true)
         }
+        "INV-MISSION-STOPPED" => {
+            let mut log = closed(log);
+            let rest = log.plain.split_off(log.at("hop.impl_started"));
+            let stop = [("H24", HOP, "HOP_PLAN_READY>CANCELLED"), ("M17", MISSION, "IN_PROGRESS>IN_PROGRESS")];
+            log.add(By::User, "hop.cancelled", HOP, &stop);
+            log.more(By::User, "mission.attention", MISSION, &[]).payload = r#"{"reason":"stopped_by_person"}"#.into();
+            // A person's own command on it would have let it go on.
+            let next = entity(Kind::Hop, 70);
+            log.add(By::Agent, "hop.plan_started", next, &[("H1", next, ">HOP_PLAN_STARTED")]).payload =
+                format!(r#"{{"mission_id":"{MISSION}","sequence_order":2}}"#);
+            let (end, of_hop) =
+                (|p: &Plain| p.kind != "hop.impl_started" && p.entity != STEP, |p: &Plain| p.entity == HOP);
+            log.plain.extend(rest.into_iter().filter(end).map(|mut p| {
+                if of_hop(&p) {
+                    p.entity = next;
+                    p.moves[0].entity = next;
+                    p.moves[0].from = Some("HOP_PLAN_STARTED".into());
+                }
+                p
+            }));
+            (log.runes(), true)
+        }
         "INV-EPOCH" => {
             let mut log = closed(log);
             log.plain.iter_mut().for_each(|p| p.epoch = 2);
@@ -303,6 +325,29 @@ fn every_invariant_fires_alone_for_the_fault_that_breaks_it() {
         assert_eq!(found[0].severity, invariant.severity);
         assert!(found[0].seq > 0 && !found[0].message.is_empty());
     }
+}
+
+#[test]
+fn a_stopped_mission_goes_on_by_a_person() {
+    let goes_on = |by: By, resumed: bool| {
+        let mut log = closed(opened());
+        log.plain.truncate(log.at("hop.impl_started"));
+        let stop = [("H24", HOP, "HOP_PLAN_READY>CANCELLED"), ("M17", MISSION, "IN_PROGRESS>IN_PROGRESS")];
+        log.add(By::User, "hop.cancelled", HOP, &stop);
+        log.more(By::User, "mission.attention", MISSION, &[]).payload = r#"{"reason":"stopped_by_person"}"#.into();
+        if resumed {
+            log.add(By::User, "mission.resumed", MISSION, &[("M20", MISSION, "IN_PROGRESS>IN_PROGRESS")]);
+        }
+        let next = entity(Kind::Hop, 70);
+        let (kind, row) = if by == By::User { ("hop.plan_proposed", "H2") } else { ("hop.plan_started", "H1") };
+        let to = if by == By::User { ">HOP_PLAN_PROPOSED" } else { ">HOP_PLAN_STARTED" };
+        log.add(by, kind, next, &[(row, next, to)]).payload =
+            format!(r#"{{"mission_id":"{MISSION}","sequence_order":2,"name":"leg"}}"#);
+        ids(&log.runes(), false)
+    };
+    assert_eq!(goes_on(By::User, false), [""; 0]);
+    assert_eq!([By::Agent, By::System].map(|by| goes_on(by, true)), [[""; 0]; 2]);
+    assert_eq!([By::Agent, By::System].map(|by| goes_on(by, false)), [[STOPPED.id]; 2]);
 }
 
 #[test]

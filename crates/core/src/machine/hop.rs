@@ -54,8 +54,8 @@ super::machine! {
         SessionPaused          "session_paused"          [System]       "its session is paused";
     }
     rows {
-        "H1"  []             StartHopPlan         => PlanStarted  emits ["hop.plan_started"]  "mission IN_PROGRESS; no current hop";
-        "H2"  []             CreateHopManually    => PlanProposed emits ["hop.plan_proposed"] "as H1; author = user";
+        "H1"  []             StartHopPlan         => PlanStarted  emits ["hop.plan_started"]  "mission IN_PROGRESS, not stopped by a person; no current hop";
+        "H2"  []             CreateHopManually    => PlanProposed emits ["hop.plan_proposed"] "as H1, and after a stop too; author = user";
         "H3"  [PlanStarted]  ProposeHopPlan       => PlanProposed emits ["hop.plan_proposed"] "inputs are mission assets; output is new or existing";
         "H4"  [PlanProposed] ApproveHopPlan       => PlanReady    emits ["hop.plan_approved"] "revision matches; plan_accepted_once := true";
         "H5"  [PlanProposed] RejectHopPlan        => PlanStarted  emits ["hop.plan_rejected"] "feedback given";

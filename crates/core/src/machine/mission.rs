@@ -28,6 +28,7 @@ super::machine! {
         CancelMission         "cancel_mission"          [User]              "a person cancels it";
         RetryMission          "retry_mission"           [User]              "a person wants its failed hop tried again";
         ResetMission          "reset_mission"           [User]              "start it over as a new instance";
+        ResumeMission         "resume_mission"          [User]              "a person lets it go on after its hop was stopped";
         SessionClosing        "session_closing"         [System]            "its session closes";
     }
     rows {
@@ -47,9 +48,10 @@ super::machine! {
         "M14" [Failed]           RetryMission          => InProgress       emits ["mission.retried"] "current hop FAILED and retryable";
         "M15" [Completed Failed Cancelled] ResetMission => stay            emits ["mission.reset"] "a new instance is proposed in the same commit";
         "M16" [InProgress]       HopFailedRecoverable  => stay             emits ["mission.attention"] "recoverable class or attempts left";
-        "M17" [InProgress]       HopCancelled          => stay             via "hop.cancelled" "current_hop := none";
+        "M17" [InProgress]       HopCancelled          => stay             via "hop.cancelled" "current_hop := none; by a person: attention = stopped_by_person";
         "M18" [InProgress]       FinalHopIncomplete    => stay             emits ["mission.attention"] "reason = outputs_missing; another hop needed";
         "M19" [AwaitingApproval InProgress] SessionClosing => Cancelled    emits ["mission.cancelled"] "reason = session_closed; not detached";
+        "M20" [InProgress]       ResumeMission         => stay             emits ["mission.resumed"] "attention = stopped_by_person";
     }
     ignores {}
     refuses {}

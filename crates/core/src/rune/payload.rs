@@ -131,6 +131,7 @@ kinds! {
     MissionCancelled        "mission.cancelled"         Public row { reason: String; }
     MissionRetried          "mission.retried"           Public row { ; hop_id: Option<HopId>, reason: Option<String> }
     MissionReset            "mission.reset"             Public row { new_mission_id: MissionId; reason: Option<String> }
+    MissionResumed          "mission.resumed"           Public row { ; hop_id: Option<HopId>, reason: Option<String> }
     MissionTermsChanged     "mission.terms_changed"     Public standalone { revision: i64; changes: Json }
     MissionAttention        "mission.attention"         Public row { reason: String; hop_id: Option<HopId>, error: Json }
 

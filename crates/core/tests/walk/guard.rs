@@ -64,6 +64,8 @@ pub(crate) fn passes(w: &World, entity: Entity, row: &str, event: &str) -> bool 
             ready && !is(&hop::TABLE, w.current_hop.get(&entity).copied(), &["EXECUTING"])
         }
         "M14" => is(&hop::TABLE, w.current_hop.get(&entity).copied(), &["FAILED"]),
+        "M20" => w.stopped.contains_key(&entity),
+        "H1" if owner.is_some_and(|m| w.stopped.contains_key(&m)) => false,
         "H1" | "H2" | "H34" => {
             is(&mission::TABLE, owner, &["IN_PROGRESS"]) && owner.is_some_and(|m| !w.current_hop.contains_key(&m))
         }

@@ -40,6 +40,8 @@ pub(crate) struct World {
     pub(crate) owner: Map<Entity, Entity>,
     pub(crate) owned: Map<(Entity, Kind), Vec<Entity>>,
     pub(crate) current_hop: Map<Entity, Entity>,
+    /// Missions whose hop was stopped.
+    pub(crate) stopped: Map<Entity, ()>,
     pub(crate) hop_of_plan: Map<Entity, Entity>,
     pub(crate) phase: Map<Entity, HopPhase>,
     pub(crate) agent_of_task: Map<Entity, Entity>,
@@ -67,6 +69,7 @@ impl World {
             owner: Map::default(),
             owned: Map::default(),
             current_hop: Map::default(),
+            stopped: Map::default(),
             hop_of_plan: Map::default(),
             phase: Map::default(),
             agent_of_task: Map::default(),
@@ -195,7 +198,17 @@ impl World {
 
     fn column(&mut self, p: &Planned) {
         let e = p.entity;
+        if e.kind == Kind::Hop
+            && let Some(mission) = self.owner.get(&e)
+        {
+            self.stopped.remove(mission);
+        }
         match p.mv.row() {
+            "M17" => {
+                self.current_hop.remove(&e);
+                self.stopped.insert(e, ());
+            }
+            "M20" => drop(self.stopped.remove(&e)),
             "L13" => drop(self.ending.insert(e, Fact::KillPending)),
             "L14" => drop(self.ending.insert(e, Fact::ParentEnded)),
             "T16" if p.mv.event() == "steer" => self.control.entry(e).or_default().steer = true,
@@ -205,7 +218,7 @@ impl World {
                 self.control.entry(e).or_default().interrupt |= !steered;
             }
             "H1" | "H2" | "H34" => drop(self.current_hop.insert(self.owner[&e], e)),
-            "M7" | "M17" | "M18" => drop(self.current_hop.remove(&e)),
+            "M7" | "M18" => drop(self.current_hop.remove(&e)),
             "H6" | "H31" | "H32" | "H33" => self.current_hop.retain(|_, hop| *hop != e),
             "H8" => drop(self.phase.insert(e, HopPhase::Plan)),
             "H11" => drop(self.phase.insert(e, HopPhase::Resolve)),

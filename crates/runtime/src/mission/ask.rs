@@ -1,7 +1,7 @@
 //! Asking a mission's agent for what it has to do next: a message with everything it needs to know, and a turn.
 
 use crate::flow::{FlowError, Why, queue_for};
-use crate::snapshot::{Missions, TAKEN_UP, mapped_assets, missed};
+use crate::snapshot::{Missions, TAKEN_UP, mapped_assets, missed, stopped_hop};
 use instar_core::decide::HopPhase;
 use instar_core::id::{AgentId, AssetId, HopId, MessageId, MissionId, SessionId, TurnId};
 use instar_core::machine::{Answer, By, agent_drive, apply};
@@ -38,6 +38,7 @@ impl Task {
     /// `None`: it is not the agent's turn.
     pub fn of(mission: &mission::Model, hop: Option<&hop::Model>) -> Option<Task> {
         match (mission.status.as_str(), hop.map(|hop| hop.status.as_str())) {
+            ("IN_PROGRESS", None) if stopped_hop(mission).is_some() => None,
             ("AWAITING_APPROVAL", _) if mission.feedback.is_some() => Some(Task::Revise),
             ("IN_PROGRESS", None) => Some(Task::Begin),
             ("IN_PROGRESS", Some("HOP_PLAN_STARTED")) => Some(Task::Plan),

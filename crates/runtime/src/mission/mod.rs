@@ -14,6 +14,7 @@ mod terms;
 /// The tools by which an agent answers what a mission asks of it.
 pub const TOOLS: [&str; 2] = ["propose_hop_plan", "propose_hop_impl"];
 
+pub use crate::snapshot::stopped_hop;
 pub use ask::{MISSION_CAUSE, MISSION_SOURCE, Task, may_replan, mission_of};
 pub use chain::chain;
 pub use form::{

@@ -1,7 +1,7 @@
 //! Missions with their hops, steps and assets, as part of the picture that cascades are worked out on.
 
 use super::entities;
-use super::{DOUBTFUL, MISSED_MAX, missed};
+use super::{DOUBTFUL, MISSED_MAX, missed, stopped_hop};
 use instar_core::cascade::Reach;
 use instar_core::decide::{self, FailureClass, Gates, HopPhase, OnHopFailure, Standing, Tries};
 use instar_core::id::{AssetId, Entity, Kind};
@@ -254,6 +254,7 @@ impl Missions {
             retryable: executed && hop.is_some_and(|hop| attempts(mission, hop).left() && !self.is_in_doubt(hop)),
             astray: missed(mission) >= MISSED_MAX,
             by_plan: hop.is_some_and(is_by_plan),
+            stopped: stopped_hop(mission).is_some(),
         })
     }
 }

@@ -11,6 +11,7 @@ pub(crate) use mission::closed;
 pub(crate) use mission::is_by_plan;
 pub use mission::{Missions, REPAIRS_MAX, Row, asset_ids, attempts, gates, mapped_assets};
 pub(crate) use settle::failed_phase;
+pub use settle::stopped_hop;
 pub(crate) use settle::{DOUBTFUL, GATE_TIMEOUT, INPUT_MISSING, MISSED_MAX, PLAN_BLOCKED, TAKEN_UP, forgive, missed};
 
 pub(crate) use plan::Plans;

@@ -5,7 +5,7 @@ use super::mission::is_live;
 use super::{Missions, Snapshot};
 use chrono::{DateTime, Duration, Utc};
 use instar_core::cascade::{Fact, Planned, Reach};
-use instar_core::decide::{self, Effect, FailureClass, GatePolicy, HopPhase};
+use instar_core::decide::{self, Effect, FailureClass, GatePolicy, HopPhase, STOPPED_BY_PERSON};
 use instar_core::id::{AssetId, Entity, HopId, Kind, PlanId};
 use instar_core::machine::Move;
 use instar_store::entity::{asset, hop, mission, tool_step};
@@ -30,10 +30,13 @@ pub(crate) const TAKEN_UP: &str = "taken_up";
 impl Snapshot {
     /// Takes moves over into the rows of missions, hops, steps, assets and calls.
     pub(crate) fn settle(&mut self, planned: &[Planned], reason: &str, at: DateTime<Utc>) {
-        for Planned { entity, mv, .. } in planned {
+        for Planned { entity, mv, cause, .. } in planned {
             self.unborn.remove(entity);
             match entity.kind {
-                Kind::Mission => self.settle_mission(entity.id, mv, reason, at),
+                Kind::Mission => {
+                    let cause = cause.and_then(|cause| planned.get(cause)).map(|cause| cause.entity);
+                    self.settle_mission(entity.id, mv, cause, reason, at);
+                }
                 Kind::Hop => self.settle_hop(entity.id, mv, reason, at),
                 Kind::ToolStep => {
                     let call = self.newcomer(Reach::NewCallOfStep, *entity);
@@ -134,7 +137,10 @@ impl Snapshot {
         }
     }
 
-    fn settle_mission(&mut self, id: Uuid, mv: &Move, reason: &str, at: DateTime<Utc>) {
+    fn settle_mission(&mut self, id: Uuid, mv: &Move, cause: Option<Entity>, reason: &str, at: DateTime<Utc>) {
+        let by_person = self.facts.contains(&Fact::ByPerson);
+        let stopped = cause.and_then(|cause| self.missions.hops.get(&cause.id)).filter(|_| by_person);
+        let stopped = stopped.map(|hop| stop(hop, at));
         let hop = self.missions.missions.get(&id).and_then(|mission| mission.current_hop_id).map(HopId::from);
         let lacking = self.missions.lacking(id);
         let Some(row) = self.missions.missions.get_mut(&id) else { return };
@@ -149,7 +155,9 @@ impl Snapshot {
                 row.revision += 1;
                 (row.feedback, row.attention) = (None, None);
             }
-            "M7" | "M17" => (row.current_hop_id, row.attention) = (None, None),
+            "M7" => (row.current_hop_id, row.attention) = (None, None),
+            "M17" => (row.current_hop_id, row.attention) = (None, stopped),
+            "M20" => row.attention = None,
             "M18" => {
                 row.current_hop_id = None;
                 let times = missed(row) + 1;
@@ -243,6 +251,22 @@ impl Missions {
         });
         Value::Object(versions.collect::<Map<String, Value>>())
     }
+}
+
+/// What people are told of a mission whose hop one of them has stopped.
+fn stop(hop: &hop::Model, at: DateTime<Utc>) -> Value {
+    let detail = format!(
+        "a person has stopped hop {}: nobody goes on before the mission is resumed (instar mission resume), the hop is \
+         proposed again (instar hop reset) or another one is planned (instar hop create)",
+        hop.sequence
+    );
+    json!({"reason": STOPPED_BY_PERSON, "hop_id": HopId::from(hop.id), "detail": detail, "at": at})
+}
+
+/// The hop by whose stop a person has held a mission up, if nobody has let it go on since.
+pub fn stopped_hop(mission: &mission::Model) -> Option<HopId> {
+    let attention = mission.attention.as_ref().filter(|attention| attention["reason"] == STOPPED_BY_PERSON)?;
+    attention["hop_id"].as_str()?.parse().ok()
 }
 
 /// What people were told of the outputs that no hop has made, whatever else they were called for since.

@@ -1,7 +1,7 @@
 //! What the runes of missions, hops, steps and assets say.
 
 use crate::asset::Fresh;
-use crate::snapshot::{Missions, asset_ids, failed_phase};
+use crate::snapshot::{Missions, asset_ids, failed_phase, stopped_hop};
 use instar_core::cascade::Entry;
 use instar_core::id::{AgentId, AssetId, CallId, HopId, Kind, MissionId, StepId};
 use instar_core::machine;
@@ -65,6 +65,7 @@ fn mission(entry: &Entry, row: &mission::Model, scene: &Scene<'_>) -> Value {
         "mission.cancelled" if made(entry, "M19") => json!({"reason": "session_closed"}),
         "mission.cancelled" => json!({"reason": reason}),
         "mission.retried" => json!({"hop_id": hop, "reason": reason}),
+        "mission.resumed" => json!({"hop_id": before.and_then(stopped_hop), "reason": reason}),
         "mission.reset" => json!({"new_mission_id": row.reset_to.map(MissionId::from), "reason": reason}),
         "mission.attention" => {
             let asked = row.attention.as_ref().and_then(|attention| attention["reason"].as_str());

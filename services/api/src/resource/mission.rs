@@ -297,6 +297,10 @@ pub(crate) async fn retry(call: Arc<Call>) -> Result<Reply, Problem> {
     command(&call, "retry_mission").await
 }
 
+pub(crate) async fn resume(call: Arc<Call>) -> Result<Reply, Problem> {
+    command(&call, "resume_mission").await
+}
+
 pub(crate) async fn request_changes(call: Arc<Call>) -> Result<Reply, Problem> {
     command(&call, "request_mission_changes").await
 }

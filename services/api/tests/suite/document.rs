@@ -49,6 +49,7 @@ const CONTRACT: &[&str] = &[
     "POST /v1/missions/{id}/complete",
     "POST /v1/missions/{id}/cancel",
     "POST /v1/missions/{id}/retry",
+    "POST /v1/missions/{id}/resume",
     "POST /v1/missions/{id}/reset",
     "POST /v1/missions/{id}/hops",
     "GET /v1/hops",

@@ -82,6 +82,12 @@ pub(crate) enum Verb {
         #[arg(long)]
         reason: Option<String>,
     },
+    /// Let one go on whose hop a person has stopped
+    Resume {
+        mission: String,
+        #[arg(long)]
+        reason: Option<String>,
+    },
     /// Start one that has ended over, as a new instance
     Reset {
         mission: String,
@@ -312,6 +318,10 @@ impl Verb {
             Verb::Answer { mission, text } => {
                 let answered = client.answer_mission(&mission, &content(&text)?).await?;
                 return Ok(changed(format, &answered, COLUMNS)?);
+            }
+            Verb::Resume { mission, reason } => {
+                let resumed = client.resume_mission(&mission, reason.as_deref()).await?;
+                return Ok(changed(format, &resumed, COLUMNS)?);
             }
             Verb::Set(set) => {
                 let after = client.set_mission(&set.mission, &set.body()?).await?;

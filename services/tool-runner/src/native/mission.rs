@@ -80,18 +80,25 @@ async fn find_where(
         Some(id) => store.mission_of(caller.agent(), id).await?.into_iter().collect(),
         None => store.missions_of(caller.agent(), MISSIONS_MAX).await?,
     };
-    let mut fit = Vec::new();
+    let (mut fit, mut stopped) = (Vec::new(), None);
     for mission in own {
         let rows = Missions::of(store.mission_rows(MissionId::from(mission.id), None).await?);
         let hop = rows.current_hop(&mission).cloned();
+        if mission::stopped_hop(&mission).is_some() {
+            stopped = Some(MissionId::from(mission.id));
+        }
         if fits(&mission, hop.as_ref()) {
             fit.push(Found { rows, mission, hop });
         }
     }
-    Ok(match (fit.pop(), fit.is_empty()) {
-        (Some(found), true) => Next::Go(Box::new(found)),
-        (Some(_), false) => Next::Answer(refuse("several missions wait for this: name one with mission_id")),
-        (None, _) => Next::Answer(refuse("no mission of yours waits for this now")),
+    Ok(match (fit.pop(), fit.is_empty(), stopped) {
+        (Some(found), true, _) => Next::Go(Box::new(found)),
+        (Some(_), false, _) => Next::Answer(refuse("several missions wait for this: name one with mission_id")),
+        (None, _, Some(id)) => {
+            let why = format!("a person has stopped the hop of mission {id}, which waits for a person: end your turn");
+            Next::Answer(refuse(why))
+        }
+        (None, _, None) => Next::Answer(refuse("no mission of yours waits for this now")),
     })
 }
 

@@ -153,6 +153,7 @@ impl<'w> Walk<'w> {
             let table = &machine::mission::TABLE;
             let event = match mission.status.as_str() {
                 "AWAITING_APPROVAL" => "approve_mission",
+                "IN_PROGRESS" if mission::stopped_hop(mission).is_some() && self.chance.percent(50) => "resume_mission",
                 "IN_PROGRESS" => return self.plan(rows, mission).await,
                 _ => "reset_mission",
             };
