@@ -394,6 +394,14 @@ pub async fn agent_like(store: &Store, session: SessionId, config: serde_json::V
     Ok(id)
 }
 
+/// An agent that another one made, which takes work.
+pub async fn child(store: &Store, session: SessionId, parent: AgentId) -> Result<AgentId> {
+    let id = fresh();
+    let row = agent_row(id, session, "idle", "running");
+    agent_of(store, agent::Model { model: "default".into(), parent_id: Some(parent.uuid()), ..row }).await?;
+    Ok(id)
+}
+
 async fn agent_of(store: &Store, row: agent::Model) -> Result<()> {
     let (id, session) = (AgentId::from(row.id), SessionId::from(row.session_id));
     let (life, drive) = (&machine::agent_lifecycle::TABLE, &machine::agent_drive::TABLE);

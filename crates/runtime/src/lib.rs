@@ -55,6 +55,6 @@ pub use keeper::{Keeper, LeaseState};
 pub use looking::{Looking, Tried};
 pub use published::Published;
 pub use remake::reprocess;
-pub use snapshot::{Missions, REPAIRS_MAX, Row, Said, Snapshot, asset_ids, attempts, doom, gates, mapped_assets};
+pub use snapshot::{Missions, REPAIRS_MAX, Row, Said, Snapshot, asset_ids, attempts, gates, mapped_assets};
 pub use vault::{Vault, VaultError};
 pub use wake::{CLASS, INLINE_BYTES_MAX, LANE, Ready, Startable};

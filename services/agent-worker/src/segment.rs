@@ -62,6 +62,10 @@ impl Held {
                 self.segment.span.record(ERROR_TYPE, *kind);
                 self.segment.span.record("otel.status_code", "ERROR");
             }
+            Ending::GivenUp => {
+                self.segment.span.record(ERROR_TYPE, "worker_lost");
+                self.segment.span.record("otel.status_code", "ERROR");
+            }
             Ending::ByLimit | Ending::Interrupted { .. } => {}
         }
     }

@@ -224,6 +224,13 @@ async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         }
         Some(_) => Loss::Died,
     };
+    if flow::is_last(&held.turn, loss) {
+        if held.turn.reserved.is_some() {
+            purse::look(worker, &mut held).await?;
+        }
+        turn::end(worker, &mut held, Ending::GivenUp).await?;
+        return Ok(None);
+    }
     // What the old owner had set aside is kept for the call that is made again.
     let reserved = match held.turn.reserved {
         Some(_) => {
@@ -237,13 +244,10 @@ async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         },
     };
     let mut commit = flow::recover(&held.agent, &held.turn, worker.id, loss)?;
-    if let Some(made) = reserved.as_ref().filter(|_| !flow::is_last(&held.turn, loss)) {
+    if let Some(made) = &reserved {
         flow::reserve(&mut commit, &held.turn, made);
     }
-    let Answer::Moved(landed) = worker.hub.commit(commit).await? else { return Ok(None) };
-    if landed.runes.iter().any(|rune| rune.kind == "turn.error") {
-        return Ok(None);
-    }
+    let Answer::Moved(_) = worker.hub.commit(commit).await? else { return Ok(None) };
     metrics::counter!("instar.lease.expirations").increment(1);
     let attempts = held.turn.attempts + i64::from(loss == Loss::Died);
     held.transcript.retain(|m| m.turn_id.is_some());

@@ -12,7 +12,7 @@ use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
 use instar_runtime::flow::{self, Fatal, Spoken};
 use instar_runtime::plan::Work;
-use instar_runtime::{BUDGET, BUDGET_EXHAUSTED, Insisted, Ready, doom};
+use instar_runtime::{BUDGET, BUDGET_EXHAUSTED, Insisted, Ready};
 use instar_store::Answer;
 use instar_store::clock;
 use std::panic::AssertUnwindSafe;
@@ -70,12 +70,13 @@ async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
     }
 }
 
-/// How a turn ends.
+/// How a turn ends; given up is one that has cost too many workers.
 pub(crate) enum Ending {
     Complete(Spoken),
     ByLimit,
     Interrupted { event: &'static str, partial: Spoken },
     Failed { event: &'static str, kind: &'static str, why: String, partial: Spoken, fatal: Fatal },
+    GivenUp,
 }
 
 /// Writes the end, looking again when somebody wrote the same rows; a turn that is no longer ours is
@@ -186,11 +187,10 @@ fn build(
     ending: &Ending,
     waiting: &[MessageId],
 ) -> Result<(instar_store::Commit, Option<TurnId>), flow::FlowError> {
-    let ends = doom(&held.turn);
     let (turn, agent, pause) = (&held.turn, &held.agent, worker.nudge_pause);
     let calls_max = flow::provider_calls_max(agent, worker.config.provider_calls_max);
     let letters_max = worker.agents.letter_turns_max;
-    let rows = flow::Ending { turn, agent, worker: worker.id, waiting, ends, pause, calls_max, letters_max };
+    let rows = flow::Ending { turn, agent, worker: worker.id, waiting, pause, calls_max, letters_max };
     match ending {
         Ending::Complete(spoken) => flow::complete(rows, spoken),
         Ending::ByLimit => flow::complete_by_limit(rows),
@@ -200,6 +200,7 @@ fn build(
             flow::interrupt(rows, event, why, partial)
         }
         Ending::Failed { event, kind, why, partial, fatal } => flow::fail(rows, event, kind, why, partial, *fatal),
+        Ending::GivenUp => flow::give_up(rows),
     }
 }
 
@@ -207,7 +208,7 @@ fn over(worker: &Worker, held: &Held, ending: &Ending, next: Option<TurnId>) {
     let status = match ending {
         Ending::Complete(_) | Ending::ByLimit => "completed",
         Ending::Interrupted { .. } => "interrupted",
-        Ending::Failed { .. } => "error",
+        Ending::Failed { .. } | Ending::GivenUp => "error",
     };
     held.ended(ending);
     metrics::counter!("instar.turns", "status" => status).increment(1);

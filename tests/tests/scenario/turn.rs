@@ -302,16 +302,36 @@ async fn goes_on_when_its_worker_dies(world: World) -> Result<()> {
 async fn is_given_up_when_it_costs_too_many_workers(world: World) -> Result<()> {
     world.script(|_| Reply::hang());
     let session = world.session().await?;
-    let agent = world.agent(&session, json!({})).await?;
-    let turn = world.begin(&agent, "go").await?;
+    let mut agents = Vec::new();
+    for then in ["", "terminate", "stop"] {
+        let agent = world.agent(&session, json!({})).await?;
+        agents.push((then, world.begin(&agent, "go").await?, agent));
+    }
     for attempt in 1..=5 {
-        let path = format!("/v1/turns/{turn}");
-        world.until(&path, |turn| turn["status"] == "streaming" && turn["attempts"] == attempt).await?;
+        for (_, turn, _) in &agents {
+            let path = format!("/v1/turns/{turn}");
+            world.until(&path, |turn| turn["status"] == "streaming" && turn["attempts"] == attempt).await?;
+        }
+        if attempt == 5 && world.is_distributed() {
+            // Asked of a turn whose worker never hears it.
+            world.freeze("agent-worker").await?;
+            for (then, _, agent) in agents.iter().filter(|(then, ..)| !then.is_empty()) {
+                world.act(&format!("/v1/agents/{agent}/{then}"), json!({})).await?;
+            }
+        }
         world.kill("agent-worker").await?;
     }
-    let ended = world.ended(&turn).await?;
-    ensure!(ended["status"] == "error" && ended["error"]["error_type"] == "worker_lost", "{ended}");
-    ensure!(text(&world.get(&format!("/v1/agents/{agent}")).await?, "drive")? == "errored");
+    for (then, turn, agent) in agents {
+        let ended = world.ended(&turn).await?;
+        ensure!(ended["status"] == "error" && ended["error"]["error_type"] == "worker_lost", "{then}: {ended}");
+        let shown = world.get(&format!("/v1/agents/{agent}")).await?;
+        let wanted = match then {
+            "terminate" if world.is_distributed() => ("terminated", "errored"),
+            "stop" if world.is_distributed() => ("idle", "stopped"),
+            _ => ("idle", "errored"),
+        };
+        ensure!((text(&shown, "lifecycle")?.as_str(), text(&shown, "drive")?.as_str()) == wanted, "{then}: {shown}");
+    }
     Ok(())
 }
 

@@ -251,6 +251,17 @@ impl World {
         Ok(())
     }
 
+    /// Whether each service is a process of its own.
+    pub(crate) fn is_distributed(&self) -> bool {
+        self.shared.mode == Mode::Distributed
+    }
+
+    /// Has the process that runs this service hear and do nothing any more, until it is killed.
+    pub(crate) async fn freeze(&self, service: &'static str) -> Result<()> {
+        let nodes = self.shared.nodes.lock().await;
+        nodes.iter().find(|node| node.service == service).context("no such node")?.pause()
+    }
+
     /// The database itself, for what the API does not show.
     pub(crate) async fn store(&self) -> Result<Store> {
         let fleet = &self.shared.fleet;

@@ -446,7 +446,7 @@ async fn fails_by_its_provider(hub: &Hub, agent: AgentId) -> Result<()> {
     let (row, turn) = read().await?;
     let pause = chrono::Duration::seconds(2);
     let (agent, turn) = (&row, &turn);
-    let ending = flow::Ending { turn, agent, worker, waiting: &[], ends: None, pause, calls_max: 10, letters_max: 0 };
+    let ending = flow::Ending { turn, agent, worker, waiting: &[], pause, calls_max: 10, letters_max: 0 };
     let silence = flow::Spoken::default();
     let (commit, _) = flow::fail(ending, "stream_error", "overloaded", "busy", &silence, flow::Fatal::Provider)?;
     cast::land(store, commit).await?;

@@ -16,14 +16,14 @@ use instar_core::rune::payload::ResultStatus;
 use instar_runtime::config::Config;
 use instar_runtime::drain::{Drain, Drained};
 use instar_runtime::flow::{self, Asked, Ending, Fatal, Mode, Outcome, Spoken, Verdict};
-use instar_runtime::{Act, ActError, Context, Done, Ready};
+use instar_runtime::{Act, ActError, Context, Done, Hub, Ready};
 use instar_store::entity::{agent, session, timer, tool_call, turn};
 use instar_store::{Answer, Commit, Store};
 use instar_testkit::model::{Reply, Script};
 use instar_testkit::wait;
 use instar_tests::cast::{self, fresh, land, person};
 use instar_tests::fleet::tool_turn;
-use instar_tests::stage::Stage;
+use instar_tests::stage::{self, Stage};
 use instar_tests::troupe::{Troupe, WITHIN};
 use instar_tests::{audit, on_both};
 use sea_orm::{ColumnTrait, ConnectionTrait, EntityTrait, IntoActiveModel, QueryFilter, Set};
@@ -104,7 +104,6 @@ impl Claimed {
             agent,
             worker: *worker,
             waiting: &[],
-            ends: None,
             pause: chrono::Duration::seconds(2),
             calls_max: 10,
             letters_max: 0,
@@ -221,9 +220,8 @@ async fn a_worker_that_loses_its_lease_lets_go_and_the_turn_goes_on_under_a_new_
     troupe.audit(session).await
 }
 
-async fn a_turn_that_costs_too_many_workers_ends_with_an_error(stage: Stage) -> Result<()> {
-    let store = &stage.store;
-    let (session, agent) = members(store, json!({})).await?;
+/// A turn that has cost all the workers that it may, of an agent that takes no more than one other.
+async fn poisoned(store: &Store, session: SessionId, agent: AgentId) -> Result<TurnId> {
     let id = whisper(store, session, agent, "poison").await?;
     claimed(store, agent, id, doomed(store, "agent-worker").await?).await?;
     for _ in 1..TURN_ATTEMPTS_MAX {
@@ -232,6 +230,13 @@ async fn a_turn_that_costs_too_many_workers_ends_with_an_error(stage: Stage) -> 
         land(store, flow::recover(&agent, &turn, worker, flow::Loss::Died)?).await?;
     }
     assert_eq!(turn_row(store, id).await?.attempts, i64::from(TURN_ATTEMPTS_MAX));
+    Ok(id)
+}
+
+async fn a_turn_that_costs_too_many_workers_ends_with_an_error(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let (session, agent) = members(store, json!({})).await?;
+    let id = poisoned(store, session, agent).await?;
     let troupe = Troupe::start(&stage, Script::function(|_| Reply::text("never")), Config::default()).await?;
     let ended = troupe.ended(id).await?;
     assert_eq!(ended.status, "error");
@@ -240,6 +245,62 @@ async fn a_turn_that_costs_too_many_workers_ends_with_an_error(stage: Stage) -> 
     assert_eq!((row.lifecycle.as_str(), row.drive.as_str(), row.owner), ("idle", "errored", None));
     assert_eq!(troupe.model.requests().len(), 0);
     troupe.audit(session).await
+}
+
+/// What a person, or the end of a parent, asked of an agent while it was in a turn is so when that turn has ended, also
+/// when it ends because no worker outlives it.
+async fn what_was_asked_of_an_agent_outlives_every_worker_of_its_turn(stage: Stage) -> Result<()> {
+    let store = &stage.store;
+    let hub = Hub::new(store.clone(), stage::deaf()?);
+    let ask = async |session: SessionId, entity: Entity, table: &'static Table, event: &str| {
+        // The message waits behind the turn, and shall not be begun on.
+        let row = turn::Entity::find().filter(turn::Column::SessionId.eq(session.uuid())).one(store.db()).await?;
+        let agent = row.context("a turn")?.agent_id.into();
+        let (rows, row) = (session_row(store, session).await?, agent_row(store, agent).await?);
+        land(store, flow::message(&rows, &row, true, "and then", person(), None)?.commit).await?;
+        match Act::new(session, entity, table, event, person()).carry_out(&hub).await? {
+            Done::Moved { .. } => anyhow::Ok(()),
+            Done::Ignored => anyhow::bail!("{event} was ignored"),
+        }
+    };
+    let mut asked = Vec::new();
+    for event in ["kill", "parent_closed", "stop", "pause_requested"] {
+        let (session, agent) = members(store, json!({})).await?;
+        let parent = agent;
+        let agent = match event {
+            "parent_closed" => cast::child(store, session, parent).await?,
+            _ => agent,
+        };
+        let turn = poisoned(store, session, agent).await?;
+        match event {
+            "kill" => ask(session, agent.into(), &agent_lifecycle::TABLE, "kill").await?,
+            "parent_closed" => ask(session, parent.into(), &agent_lifecycle::TABLE, "kill").await?,
+            "stop" => ask(session, agent.into(), &agent_drive::TABLE, "stop").await?,
+            _ => ask(session, session.into(), &session_machine::TABLE, event).await?,
+        }
+        asked.push((event, session, agent, turn));
+    }
+    let troupe = Troupe::start(&stage, Script::function(|_| Reply::text("never")), Config::default()).await?;
+    for (event, session, agent, turn) in asked {
+        let ended = troupe.ended(turn).await?;
+        assert_eq!(ended.error.context("an error")?["error_type"], "worker_lost", "{event}");
+        let row = agent_row(store, agent).await?;
+        let (lifecycle, drive) = match event {
+            "kill" | "parent_closed" => ("terminated", "errored"),
+            "stop" => ("idle", "stopped"),
+            _ => ("idle", "errored"),
+        };
+        assert_eq!((row.lifecycle.as_str(), row.drive.as_str(), row.owner), (lifecycle, drive, None), "{event}");
+        if event == "pause_requested" {
+            assert_eq!(session_row(store, session).await?.status, "paused");
+        }
+        let live = troupe.live_turn(agent).await?;
+        ensure!(live.is_none_or(|turn| turn.status == "queued" && event == "stop"), "{event}: it goes on");
+        let (_, wrong) = audit::log(store, session).await?;
+        ensure!(wrong.is_empty(), "{event}: {wrong:#?}");
+    }
+    assert_eq!(troupe.model.requests().len(), 0);
+    Ok(())
 }
 
 /// A turn with one call of `tool` that a runner has begun; both its worker and that runner are dead.
@@ -843,6 +904,7 @@ on_both! {
     a_turn_whose_owner_died_goes_on_and_nothing_the_dead_one_writes_lands;
     a_worker_that_loses_its_lease_lets_go_and_the_turn_goes_on_under_a_new_epoch;
     a_turn_that_costs_too_many_workers_ends_with_an_error;
+    what_was_asked_of_an_agent_outlives_every_worker_of_its_turn;
     a_call_that_must_not_be_risked_twice_ends_as_unknown_and_a_person_says_what_it_was;
     a_call_that_may_be_repeated_runs_again_under_the_same_key;
     a_call_that_cannot_be_settled_does_not_keep_the_others_from_it;

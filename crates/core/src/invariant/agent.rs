@@ -1,19 +1,28 @@
-//! Agents and their pairs of states and epochs.
+//! Agents: their pairs of states, their epochs, and that what they were told while they were in a turn comes true.
 
-use super::{EPOCH, PAIR, Report};
+use super::{AGENT_ENDS, EPOCH, PAIR, Report, TURN_START};
 use crate::coordination::pair_allowed;
 use crate::fold::States;
 use crate::id::{AgentId, Entity, Kind};
-use crate::machine::{By, agent_drive, agent_lifecycle, by_row, turn};
+use crate::machine::{By, Phase, agent_drive, agent_lifecycle, by_row, session, turn};
 use crate::rune::Rune;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     tenures: HashMap<AgentId, Tenure>,
-    /// By the commit that is being read.
+    /// Agents that shall end with the turn that they are in.
+    doomed: HashSet<Entity>,
+    // By the commit that is being read:
     touched: BTreeSet<Entity>,
+    /// Agents whose live turn ended.
+    released: BTreeSet<Entity>,
 }
+
+/// An agent in a turn is told to end; it stays in the turn until that ends.
+const DOOMS: [&str; 2] = ["L13", "L14"];
+/// A turn begins, for its agent.
+const BEGINS: &str = "L4";
 
 /// The highest epoch under which an agent was written, and the service that moved it under it.
 #[derive(Debug, Default)]
@@ -35,6 +44,17 @@ impl Watch {
         self.epoch(rune, states, report);
         let agents = rune.moves.iter().map(|moved| moved.entity).filter(|entity| entity.kind == Kind::Agent);
         self.touched.extend(agents);
+        for moved in &rune.moves {
+            match (moved.entity.kind, moved.row.as_str()) {
+                (Kind::Agent, row) if DOOMS.contains(&row) => drop(self.doomed.insert(moved.entity)),
+                (Kind::Agent, BEGINS) => begins(rune, moved.entity, states, report),
+                (Kind::Turn, _) if turn::TABLE.phase(&moved.to) == Some(Phase::Terminal) => {
+                    let waited = moved.from.as_deref() == Some(turn::State::Queued.token());
+                    self.released.extend(rune.agent_id.filter(|_| !waited).map(Entity::from));
+                }
+                _ => {}
+            }
+        }
     }
 
     fn epoch(&mut self, rune: &Rune, states: &States, report: &mut Report) {
@@ -66,6 +86,37 @@ impl Watch {
             if !pair_allowed(lifecycle, drive) {
                 report.fire(&PAIR, seq, format!("{agent} is {lifecycle} with a drive that is {drive}"));
             }
+            let left = lifecycle != agent_lifecycle::State::RunningTurn.token();
+            if left && self.doomed.remove(&agent) {
+                self.released.remove(&agent);
+                ends(agent, lifecycle, seq, report);
+            }
         }
+        for agent in std::mem::take(&mut self.released) {
+            if self.doomed.remove(&agent) {
+                let lifecycle = states.get(&agent_lifecycle::TABLE, agent).unwrap_or("nothing");
+                ends(agent, lifecycle, seq, report);
+            }
+        }
+    }
+}
+
+fn ends(agent: Entity, lifecycle: &str, seq: i64, report: &mut Report) {
+    if agent_lifecycle::TABLE.phase(lifecycle) != Some(Phase::Terminal) {
+        let message = format!("{agent} was told to end with its turn, which has ended, and is {lifecycle}");
+        report.fire(&AGENT_ENDS, seq, message);
+    }
+}
+
+fn begins(rune: &Rune, agent: Entity, states: &States, report: &mut Report) {
+    let drive = states.get(&agent_drive::TABLE, agent);
+    if drive.is_some_and(|drive| drive != agent_drive::State::Running.token()) {
+        let message = format!("{agent} begins a turn with a drive that is {}", drive.unwrap_or_default());
+        report.fire(&TURN_START, rune.seq, message);
+    }
+    let held = states.get(&session::TABLE, rune.session_id.into());
+    if held.is_some_and(|state| state != session::State::Active.token()) {
+        let message = format!("{agent} begins a turn while its session is {}", held.unwrap_or_default());
+        report.fire(&TURN_START, rune.seq, message);
     }
 }

@@ -67,6 +67,8 @@ invariants! {
     TABLE       "INV-TABLE"                     Fatal "every move is a row of its table and starts where the last one ended";
     ACTOR       "INV-ACTOR"                     Error "whoever commits may raise one of the commit's events and every one that cannot be a consequence; no agent decides on its own request";
     PAIR        "INV-PAIR"                      Error "lifecycle and drive of an agent fit together";
+    AGENT_ENDS  "INV-AGENT-ENDS"                Error "an agent that was told to end while it was in a turn ends with that turn, however that ends";
+    TURN_START  "INV-TURN-START"                Error "no turn begins while its agent is stopped or its session held";
     COORDINATION "INV-COORDINATION"             Error "a mission fits its current hop, a hop its steps";
     STOPPED     "INV-MISSION-STOPPED"           Error "where a person has stopped a hop, nobody else begins, approves or executes one of its mission before a person has";
     EPOCH       "INV-EPOCH"                     Fatal "the epochs under which an agent is written never decrease, and each has one owner";

@@ -226,6 +226,24 @@ fn planted(id: &str) -> (Vec<Rune>, bool) {
             log.add(By::User, "agent.drive_started", AGENT, &[("D3", AGENT, "idle>running")]);
             whole(log)
         }
+        "INV-AGENT-ENDS" => {
+            // Told to end while it is in its turn; the turn ends as if nobody had.
+            log.add(
+                By::User,
+                "turn.control_requested",
+                TURN,
+                &[("L13", AGENT, "running_turn>running_turn"), ("T27", TURN, "streaming>streaming")],
+            );
+            whole(log)
+        }
+        "INV-TURN-START" => {
+            let at = log.at("turn.started");
+            let mut stopped = Log::default();
+            stopped.add(By::User, "agent.drive_stopped", AGENT, &[("D6", AGENT, "running>stopped")]).commit = 1000;
+            log.plain.splice(at..at, stopped.plain);
+            log.add(By::User, "agent.drive_started", AGENT, &[("D9", AGENT, "stopped>running")]);
+            whole(log)
+        }
         "INV-COORDINATION" => {
             // A mission that is cancelled leaves its hop as it was.
             let mut log = closed(log);
@@ -325,6 +343,57 @@ fn every_invariant_fires_alone_for_the_fault_that_breaks_it() {
         assert_eq!(found[0].severity, invariant.severity);
         assert!(found[0].seq > 0 && !found[0].message.is_empty());
     }
+}
+
+/// In a turn, told to end by a person or with its parent: the turn then ends by `kind` with these moves.
+fn told_to_end(row: &str, kind: &str, moves: &[(&str, Entity, &str)]) -> Log {
+    let mut log = opened();
+    let told = [(row, AGENT, "running_turn>running_turn"), ("T27", TURN, "streaming>streaming")];
+    log.add(By::System, "turn.control_requested", TURN, &told);
+    // Once more, and a lost worker in between: nothing of that takes it back.
+    log.add(By::User, "turn.control_requested", TURN, &[("T27", TURN, "streaming>streaming")]);
+    let again = [("T23", TURN, "streaming>streaming"), ("L16", AGENT, "running_turn>running_turn")];
+    log.add(By::System, "turn.recovered", TURN, &again);
+    log.add(By::System, kind, TURN, moves);
+    log
+}
+
+#[test]
+fn whoever_was_told_to_end_ends_with_its_turn_however_that_ends() {
+    let ends = [
+        ("turn.completed", "T4", "streaming>completed", "L5"),
+        ("turn.interrupted", "T5", "streaming>interrupted", "L6"),
+        ("turn.error", "T19", "streaming>error", "L7"),
+        ("turn.error", "T25", "streaming>error", "L19"),
+    ];
+    for ((kind, turn, states, agent), told) in ends.iter().flat_map(|end| [(end, "L13"), (end, "L14")]) {
+        let moves = [(*turn, TURN, *states), (*agent, AGENT, "running_turn>idle")];
+        let lost = told_to_end(told, kind, &moves);
+        let fired = check(&lost.runes(), Scope::default());
+        assert!(fired.iter().any(|v| v.id == AGENT_ENDS.id && v.seq == lost.plain.len() as i64), "{turn}: {fired:?}");
+        let mut kept = lost.clone();
+        let after = [("L9", AGENT, "idle>terminated"), ("D23", AGENT, "running>stopped")];
+        kept.more(By::System, "agent.terminated", AGENT, &after);
+        assert!(!ids(&kept.runes(), false).contains(&AGENT_ENDS.id), "{turn}");
+    }
+    // An agent that is still in a turn that is over has not ended either.
+    let stuck = told_to_end("L13", "turn.error", &[("T25", TURN, "streaming>error")]);
+    assert!(ids(&stuck.runes(), false).contains(&AGENT_ENDS.id));
+    // A turn that goes on keeps it waiting.
+    let mut waits = told_to_end("L13", "turn.error", &[]);
+    waits.plain.pop();
+    assert_eq!(ids(&waits.runes(), false), [""; 0]);
+}
+
+#[test]
+fn no_turn_begins_while_its_session_is_held() {
+    let mut log = opened();
+    let at = log.at("turn.started");
+    let mut paused = Log::default();
+    paused.add(By::User, "session.paused", SESSION, &[("S6", SESSION, "active>paused")]).commit = 1000;
+    log.plain.splice(at..at, paused.plain);
+    log.find("turn.started").moves.retain(|moved| moved.row != "S4");
+    assert_eq!(ids(&log.runes(), false), [TURN_START.id]);
 }
 
 #[test]

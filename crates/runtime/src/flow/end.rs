@@ -6,8 +6,10 @@ use super::message::queue;
 use super::nudge::{NUDGE, count, is_autonomous, is_synthetic, nudge_later};
 use super::relaunch::relaunch_later;
 use super::turn::{Spoken, begin, ids, said, timer, used};
-use super::{FlowError, booked, settle, step};
+use super::{FlowError, booked, settle, step, unheard};
+use crate::snapshot::doom;
 use chrono::Duration;
+use instar_core::budget::Spent;
 use instar_core::decide::{LATE_MAX, PROVIDER_CALLS_LIMIT};
 use instar_core::id::{MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, agent_drive, agent_lifecycle, turn as turn_machine};
@@ -41,8 +43,6 @@ pub struct Ending<'a> {
     pub worker: WorkerId,
     /// Steering messages first.
     pub waiting: &'a [MessageId],
-    /// The agent shall end after its turn, by this event.
-    pub ends: Option<&'static str>,
     /// How long an autonomous agent rests before it goes on by itself.
     pub pause: Duration,
     /// Provider calls that the turn may have.
@@ -52,6 +52,12 @@ pub struct Ending<'a> {
 }
 
 impl Ending<'_> {
+    /// By which event the agent shall end after its turn. Asked of the row and of nobody else, so that no way to end
+    /// a turn can forget it.
+    fn ends(&self) -> Option<&'static str> {
+        doom(self.turn)
+    }
+
     /// Whether a worker ends it that does not own the agent: a turn that waited for tools may be anybody's.
     fn takes_over(&self) -> bool {
         self.agent.owner != Some(self.worker.uuid())
@@ -97,7 +103,7 @@ impl Ending<'_> {
 
     /// What follows the turn: the end of the agent if that was asked for, else the turn for what waits.
     fn after(&self, commit: &mut Commit, agent: Change, drive: &str) -> Result<Option<TurnId>, FlowError> {
-        let Some(event) = self.ends else {
+        let Some(event) = self.ends() else {
             if !self.waiting.is_empty()
                 && drive == "running"
                 && letter::letters_are_enough(self.agent, self.letters_max)
@@ -129,7 +135,7 @@ impl Ending<'_> {
 
     /// What follows a turn that is complete.
     fn completed(&self, commit: &mut Commit, agent: Change) -> Result<Option<TurnId>, FlowError> {
-        let counts = is_synthetic(self.turn) && self.agent.drive == "running" && self.ends.is_none();
+        let counts = is_synthetic(self.turn) && self.agent.drive == "running" && self.ends().is_none();
         if !counts {
             return self.after(commit, agent, &self.agent.drive);
         }
@@ -238,7 +244,6 @@ pub fn fail(
     partial: &Spoken,
     fatal: Fatal,
 ) -> Result<(Commit, Option<TurnId>), FlowError> {
-    let (agent_id, turn_id) = ids(ending.turn);
     let late = event == "turn_deadline";
     let fatal = match fatal {
         _ if late && is_late_too_often(ending.agent) => Fatal::Drive,
@@ -247,17 +252,44 @@ pub fn fail(
         Fatal::No if ending.turn.cause == NUDGE => Fatal::Drive,
         fatal => fatal,
     };
+    let agent = count_late(ending.agent, ending.agent("turn_error", &used(ending.turn, partial.usage))?, late);
+    broken(ending, agent, Failure { event, error_type, why, partial, spent: partial.spent(0), fatal })
+}
+
+/// The turn has cost too many workers: it is tried no more, and its agent errs. What the last of them called has its
+/// price, although nobody heard the answer.
+pub fn give_up(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>), FlowError> {
+    let event = "recovery_exhausted";
+    let why = format!("{} workers died while they had this turn; it is not tried again", ending.turn.attempts);
+    // Whoever finds that out never had it.
+    let agent = ending.agent(event, &ending.turn.usage)?.set(agent::Column::Owner, None::<Uuid>);
+    let (spent, partial) = (unheard(ending.turn), Spoken::default());
+    let failure =
+        Failure { event, error_type: "worker_lost", why: &why, partial: &partial, spent, fatal: Fatal::Drive };
+    broken(ending, agent, failure)
+}
+
+struct Failure<'a> {
+    event: &'a str,
+    error_type: &'a str,
+    why: &'a str,
+    partial: &'a Spoken,
+    spent: Spent,
+    fatal: Fatal,
+}
+
+fn broken(ending: Ending<'_>, mut agent: Change, failure: Failure<'_>) -> Result<(Commit, Option<TurnId>), FlowError> {
+    let Failure { event, error_type, why, partial, spent, fatal } = failure;
+    let (agent_id, turn_id) = ids(ending.turn);
     let mut commit = ending.begin();
     let error = json!({"error_type": error_type, "message": why});
-    let usage = used(ending.turn, partial.usage);
     let mut change = ending.turn(event, commit.at())?.set(turn::Column::Error, error);
     if partial.usage != Usage::default() {
-        change = change.set(turn::Column::Usage, usage.clone());
+        change = change.set(turn::Column::Usage, used(ending.turn, partial.usage));
     }
     commit.change(change);
-    settle(&mut commit, ending.turn, partial.spent(0));
+    settle(&mut commit, ending.turn, spent);
     said(&mut commit, ending.turn, ending.turn.iterations + 1, partial);
-    let mut agent = count_late(ending.agent, ending.agent("turn_error", &usage)?, late);
     let partial_output = (!partial.text.is_empty()).then(|| partial.text.clone());
     let told = TurnError { error_type: error_type.into(), message: why.into(), partial_output };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
@@ -267,7 +299,7 @@ pub fn fail(
             .set(agent::Column::LastError, why.to_owned());
         let told = AgentDriveErrored { last_error: why.into(), error_type: Some(error_type.into()) };
         commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
-        if fatal == Fatal::Provider && ending.ends.is_none() {
+        if fatal == Fatal::Provider && ending.ends().is_none() {
             relaunch_later(&mut commit, ending.agent, ending.epoch());
         }
         // What waits goes on waiting: an errored agent takes no turn until it is relaunched.

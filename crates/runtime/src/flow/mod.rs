@@ -34,7 +34,7 @@ pub use call::{
 };
 pub use child::{AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, bear_child, fail_child, finish_child, tell};
 pub use end::{
-    CALLS_MAX, Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, interrupt, provider_calls_max,
+    CALLS_MAX, Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, give_up, interrupt, provider_calls_max,
 };
 pub(crate) use end::{count_late, is_late_too_often};
 pub use letter::letters_are_enough;

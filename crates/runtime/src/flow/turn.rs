@@ -1,15 +1,14 @@
 //! A turn from its claim to its calls, as the worker that owns its agent writes it.
 
-use super::{FlowError, birth, book, booked, settle, step, unheard};
+use super::{FlowError, birth, book, settle, step, unheard};
 use chrono::{DateTime, Duration, Utc};
 use instar_core::budget::Spent;
 use instar_core::decide::{self, TURN_ATTEMPTS_MAX, Tries};
 use instar_core::id::{AgentId, CallId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, agent_drive, agent_lifecycle, tool_call as call_machine, turn as turn_machine};
 use instar_core::rune::payload::{
-    AgentDriveErrored, AgentDriveRecovered, ResultStatus, SystemError, ToolApprovalRequested, ToolApproved, ToolCall,
-    ToolDenied, ToolResult, TurnAssistantDelta, TurnError, TurnRecovered, TurnStarted, TurnToolCallsReceived,
-    TurnToolsFinished, Usage,
+    AgentDriveRecovered, ResultStatus, SystemError, ToolApprovalRequested, ToolApproved, ToolCall, ToolDenied,
+    ToolResult, TurnAssistantDelta, TurnRecovered, TurnStarted, TurnToolCallsReceived, TurnToolsFinished, Usage,
 };
 use instar_core::rune::{Actor, Draft};
 use instar_store::clock;
@@ -108,43 +107,11 @@ pub fn is_last(turn: &turn::Model, loss: Loss) -> bool {
 }
 
 /// A streaming turn whose owner is gone: the next one goes on under a new epoch and makes the
-/// provider call again. A turn that has cost too many workers ends instead, and its agent errs.
+/// provider call again. One that [`is_last`] is not recovered: it ends like any other turn ([`super::give_up`]).
 pub fn recover(agent: &agent::Model, turn: &turn::Model, worker: WorkerId, loss: Loss) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let epoch = agent.epoch + 1;
     let mut commit = begin(turn, worker, epoch);
-    let at = commit.at();
-    if is_last(turn, loss) {
-        let made = turn.attempts;
-        let failed = step(&turn_machine::TABLE, &turn.status, "recovery_exhausted", By::System)?;
-        let idle = step(&agent_lifecycle::TABLE, &agent.lifecycle, "recovery_exhausted", By::System)?;
-        let why = format!("{made} workers died while they had this turn; it is not tried again");
-        commit.change(
-            Change::entity(&turn::TABLE, turn_id)
-                .moving(failed)
-                .epoch(turn.epoch)
-                .set(turn::Column::Error, json!({"error_type": "worker_lost", "message": why}))
-                .set(turn::Column::EndedAt, at),
-        );
-        settle(&mut commit, turn, unheard(turn));
-        let mut change = Change::entity(&agent::TABLE, agent_id)
-            .moving(idle)
-            .epoch(agent.epoch)
-            .set(agent::Column::Usage, booked(agent, &turn.usage))
-            .set(agent::Column::Epoch, epoch)
-            .set(agent::Column::Owner, None::<Uuid>);
-        let told = TurnError { error_type: "worker_lost".into(), message: why.clone(), partial_output: None };
-        commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
-        if agent.drive == "running" {
-            change = change
-                .moving(step(&agent_drive::TABLE, &agent.drive, "execution_error", By::System)?)
-                .set(agent::Column::LastError, why.clone());
-            let told = AgentDriveErrored { last_error: why, error_type: Some("worker_lost".into()) };
-            commit.rune(Draft::new(agent_id, &told)?.agent(agent_id));
-        }
-        commit.change(change);
-        return Ok(commit);
-    }
     let goes_on = step(&turn_machine::TABLE, &turn.status, "worker_lost", By::System)?;
     let kept = step(&agent_lifecycle::TABLE, &agent.lifecycle, "worker_lost", By::System)?;
     let attempt = turn.attempts + i64::from(loss == Loss::Died);

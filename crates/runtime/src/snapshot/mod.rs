@@ -281,7 +281,7 @@ impl Snapshot {
 }
 
 /// The event by which the agent of a turn shall end with it: asked while it was in the turn.
-pub fn doom(turn: &turn::Model) -> Option<&'static str> {
+pub(crate) fn doom(turn: &turn::Model) -> Option<&'static str> {
     let cause = turn.control.as_ref()?["cause"].as_str()?;
     ["kill", "parent_closed"].into_iter().find(|event| *event == cause)
 }
