@@ -13,14 +13,18 @@ use uuid::Uuid;
 /// Agents or messages asked for in one query.
 const KEYS_MAX: usize = 256;
 
-fn standing(session: SessionId, now: DateTime<Utc>) -> Select<broadcast::Entity> {
+/// Broadcasts that have not expired, newest first: by the index over a session's.
+fn unexpired(session: SessionId, now: DateTime<Utc>) -> Select<broadcast::Entity> {
     let (none, later) = (broadcast::Column::ExpiresAt.is_null(), broadcast::Column::ExpiresAt.gt(now));
     broadcast::Entity::find()
         .filter(broadcast::Column::SessionId.eq(session.uuid()))
-        // As the partial index has it.
-        .filter(sea_orm::sea_query::Expr::cust("standing"))
         .filter(Condition::any().add(none).add(later))
         .order_by_desc(broadcast::Column::Id)
+}
+
+fn standing(session: SessionId, now: DateTime<Utc>) -> Select<broadcast::Entity> {
+    // As the partial index has it.
+    unexpired(session, now).filter(sea_orm::sea_query::Expr::cust("standing"))
 }
 
 impl Store {
@@ -28,7 +32,16 @@ impl Store {
         Ok(broadcast::Entity::find_by_id(id.uuid()).one(&self.db).await?)
     }
 
-    /// The newest broadcast that still stands.
+    /// The newest broadcast that has not expired, whether agents that are made later get it or not.
+    pub async fn latest_broadcast(
+        &self,
+        session: SessionId,
+        now: DateTime<Utc>,
+    ) -> Result<Option<broadcast::Model>, StoreError> {
+        Ok(unexpired(session, now).limit(1).one(&self.db).await?)
+    }
+
+    /// The newest broadcast that agents get which are made later.
     pub async fn standing_broadcast(
         &self,
         session: SessionId,

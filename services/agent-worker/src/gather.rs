@@ -31,19 +31,14 @@ pub(crate) async fn earlier(worker: &Worker, held: &mut Held, queued: bool) -> R
     {
         held.transcript.insert(0, prompt);
     }
-    flow::heed_later_prompt(&mut held.turn, epoch);
     let mut frozen = Frozen::of(&held.turn);
     frozen.epoch = Some(epoch);
     frozen.write(&mut held.turn);
     Ok(())
 }
 
-/// A broadcast that stood before the agent was there goes before what its first turn is there for. A turn of its own
-/// has that for a task already.
+/// A broadcast that stood before the agent was there goes before what its first turn is there for.
 pub(crate) async fn briefing(worker: &Worker, held: &mut Held) -> Result<()> {
-    if held.turn.cause == flow::NUDGE {
-        return Ok(());
-    }
     let store = worker.hub.store();
     let standing = store.standing_broadcast(held.session_id(), store.now().await?).await?;
     let Some(standing) = standing else { return Ok(()) };

@@ -143,7 +143,7 @@ pub(crate) async fn ask(worker: &Worker, held: &mut Held) -> Result<Asked> {
     let limits: Vec<_> = limits.filter(|(_, kind)| *kind != Kind::WallTime).collect();
     let about = worker.models.get(&held.agent.model).ok().map(|model| model.about());
     let price = about.and_then(|about| about.price);
-    let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, clock::now()).await?;
+    let facts = Facts::read(worker.hub.store(), &held.agent, clock::now()).await?;
     Ok(Asked::Granted(Reservation::estimate(limits, estimate(worker, held, &facts), price)))
 }
 
@@ -206,7 +206,6 @@ fn estimate(worker: &Worker, held: &Held, facts: &Facts) -> Usage {
     let waits = held.transcript.iter().any(|m| m.turn_id.is_none());
     let prompted = waits || context::is_prompted(&held.turn, &held.transcript);
     let made_up = if prompted { 0 } else { SLOT_BYTES };
-    let made_up = made_up + facts.prompt.as_ref().map_or(0, String::len);
     let tools = judge::tools(&worker.tools, &held.agent, &Work::granted(&held.turn));
     let tools: usize = tools.iter().map(|tool| offered(tool) + FRAME_BYTES).sum();
     let input = tokens_at_most(said + calls + prompt + made_up + tools).min(u64::from(window - answer));

@@ -113,7 +113,7 @@ pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
 /// Begins the provider call, in a task of its own: whoever waits for it also listens to others. `None`: what was
 /// said before the turn is to be summarised first.
 pub(crate) async fn open(worker: &Worker, held: &mut Held) -> anyhow::Result<Option<Opening>> {
-    let facts = Facts::read(worker.hub.store(), &held.agent, &held.turn, clock::now()).await?;
+    let facts = Facts::read(worker.hub.store(), &held.agent, clock::now()).await?;
     worker.discovered.refresh_for(&held.agent.tools()).await;
     let tools = judge::tools(&worker.tools, &held.agent, &Work::granted(&held.turn));
     let count = tools.len();

@@ -44,8 +44,7 @@ async fn may_go_on(desk: &Desk, found: &Addressee) -> Result<bool> {
 /// False if somebody wrote the agent's row meanwhile.
 async fn nudge(desk: &Desk, agent: &agent::Model, fired: Option<Uuid>) -> Result<bool> {
     let (session, id) = (SessionId::from(agent.session_id), AgentId::from(agent.id));
-    let standing = desk.hub.store().standing_broadcast(session, instar_store::clock::now()).await?;
-    let (commit, turn) = flow::nudge(agent, standing.map(|row| row.id), fired, desk.actor.clone())?;
+    let (commit, turn) = flow::nudge(agent, fired, desk.actor.clone())?;
     let Answer::Moved(_) = desk.hub.commit(commit).await? else { return Ok(false) };
     let ready = Ready { session, agent: id, turn, epoch: agent.epoch, reason: "queued", news: None };
     desk.hub.wake_turn(ready, agent.owner, None);

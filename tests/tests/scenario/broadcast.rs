@@ -1,10 +1,11 @@
-//! Broadcasts: who gets one, who does not and why, and for how long it stays everybody's task.
+//! Broadcasts: who gets one, who does not and why, and what is made of it afterwards.
 
 use crate::context::requests;
-use crate::world::{World, text};
+use crate::world::{WITHIN, World, text};
 use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
 use instar_testkit::model::{Refusal, Reply, Request};
+use instar_testkit::wait;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -16,10 +17,10 @@ pub(crate) static PLAIN: Group = Group {
     scenarios: scenarios![
         reaches_each_once_and_skips_who_cannot_take_it,
         is_refused_if_nobody_can_take_it,
-        stands_for_agents_made_later_until_it_expires,
+        is_heard_once_by_agents_made_later_and_stops_no_counting,
         goes_before_the_first_prompt_of_who_is_made_later,
-        is_filled_into_instructions_the_newest_that_stands,
-        gives_way_to_an_order_that_came_later,
+        is_filled_into_instructions_the_newest_that_has_not_expired,
+        sets_the_nudges_back_once_each_time,
     ],
 };
 
@@ -125,30 +126,33 @@ async fn rests(world: &World, agent: &str) -> Result<()> {
     Ok(())
 }
 
-async fn stands_for_agents_made_later_until_it_expires(world: World) -> Result<()> {
+async fn is_heard_once_by_agents_made_later_and_stops_no_counting(world: World) -> Result<()> {
     world.script(|_| Reply::text("On my way."));
     let session = world.session().await?;
     world.agent(&session, json!({})).await?;
-    let until = chrono::Utc::now() + chrono::Duration::seconds(8);
-    say(&world, &session, json!({"content": "to the gate", "expires_at": until})).await?;
-    let prompt = format!("[{}] latecomer", world.name);
+    say(&world, &session, json!({"content": "to the gate"})).await?;
+    say(&world, &session, json!({"content": "in passing", "standing": false})).await?;
+    let prompt = format!("[{}] latecomer: {{{{LATEST_BROADCAST}}}}", world.name);
     let later = world.agent(&session, json!({"name": "late", "loop": "autonomous", "system_prompt": prompt})).await?;
     world.act(&format!("/v1/agents/{later}/start"), json!({})).await?;
-    let turns = nudged(&world, &later, 4).await?;
-    ensure!(chrono::Utc::now() < until, "too slow to tell");
-    ensure!(world.get(&format!("/v1/agents/{later}")).await?["nudge_count"] == 0, "it has a task: nothing is counted");
-    ensure!(heard(&world, &later).await?.is_empty(), "it was not there when it was said");
-    for request in asked(&world, "latecomer").iter().take(4) {
-        ensure!(request.user_text() == "to the gate", "{:?}", request.messages());
-    }
-    let first = turns["data"].as_array().and_then(|turns| turns.last()).context("a turn")?;
-    let context = world.get(&format!("/v1/turns/{}/context", text(first, "id")?)).await?;
-    let last = context["messages"].as_array().and_then(|said| said.last()).context("a message")?;
-    ensure!(context["exact"] == true && context["synthetic"] == false && last["source"] == "broadcast", "{context:#}");
     rests(&world, &later).await?;
-    ensure!(chrono::Utc::now() >= until, "it rested while it had a task");
-    let last = asked(&world, "latecomer").pop().context("a request")?;
-    ensure!(last.user_text().contains("Carry on"), "{:?}", last.messages());
+    let heard = heard(&world, &later).await?;
+    ensure!(heard.len() == 1 && heard[0]["content"] == "to the gate", "{heard:?}");
+    let asked = asked(&world, "latecomer");
+    ensure!(asked.len() == 3, "{} turns of its own", asked.len());
+    for (n, request) in asked.iter().enumerate() {
+        let own = if n == 0 { "to the gate" } else { "Carry on" };
+        ensure!(request.user_text().contains(own), "{:?}", request.messages());
+        let said = request.body["messages"].to_string();
+        ensure!(said.matches("to the gate").count() == 1, "it is there once: {said}");
+        let slot = request.body["messages"][0]["content"].to_string();
+        ensure!(slot.contains("latecomer: in passing"), "the newest fills the slot: {slot}");
+    }
+    let page = world.get(&format!("/v1/turns?agent={later}")).await?;
+    for turn in page["data"].as_array().into_iter().flatten() {
+        let context = world.get(&format!("/v1/turns/{}/context", text(turn, "id")?)).await?;
+        ensure!(context["exact"] == true, "{turn:#} {context:#}");
+    }
     Ok(())
 }
 
@@ -171,7 +175,7 @@ async fn goes_before_the_first_prompt_of_who_is_made_later(world: World) -> Resu
     Ok(())
 }
 
-async fn is_filled_into_instructions_the_newest_that_stands(world: World) -> Result<()> {
+async fn is_filled_into_instructions_the_newest_that_has_not_expired(world: World) -> Result<()> {
     world.script(|_| Reply::text("Done."));
     let session = world.session().await?;
     let prompt = format!("[{}] The word is: {{{{LATEST_BROADCAST}}}}.", world.name);
@@ -194,7 +198,15 @@ async fn is_filled_into_instructions_the_newest_that_stands(world: World) -> Res
         |page: &Value| page["data"].as_array().is_some_and(|turns| turns.iter().all(|t| t["ended_at"].is_string()));
     world.until(&format!("/v1/turns?agent={agent}"), done).await?;
     // One that came as a turn ended may still wait, and is taken up by this one.
-    ensure!(system("after").await? == word("second"));
+    ensure!(system("after").await? == word("in passing"));
+    let soon = chrono::Utc::now() + chrono::Duration::seconds(1);
+    say(&world, &session, json!({"content": "hurry", "expires_at": soon})).await?;
+    wait::until_ok(WITHIN, || async {
+        let filled = system("and now?").await?;
+        ensure!(chrono::Utc::now() > soon && filled == word("in passing"), "{filled}");
+        Ok(())
+    })
+    .await?;
     let page = world.get(&format!("/v1/turns?agent={agent}")).await?;
     for turn in page["data"].as_array().into_iter().flatten() {
         let context = world.get(&format!("/v1/turns/{}/context", text(turn, "id")?)).await?;
@@ -203,31 +215,33 @@ async fn is_filled_into_instructions_the_newest_that_stands(world: World) -> Res
     let page = world.get(&format!("/v1/sessions/{session}/broadcasts")).await?;
     let said: Vec<&str> =
         page["data"].as_array().into_iter().flatten().filter_map(|one| one["content"].as_str()).collect();
-    ensure!(said == ["in passing", "second", "first"], "newest first: {said:?}");
+    ensure!(said == ["hurry", "in passing", "second", "first"], "newest first: {said:?}");
     Ok(())
 }
 
-/// The last prompt is what an agent goes on with, whatever stands from before.
-async fn gives_way_to_an_order_that_came_later(world: World) -> Result<()> {
+/// Whatever it goes on with: a broadcast that stands is no task for ever.
+async fn sets_the_nudges_back_once_each_time(world: World) -> Result<()> {
     world.script(|_| Reply::text("A step further."));
     let session = world.session().await?;
     let agent = world.agent(&session, json!({"loop": "autonomous"})).await?;
-    say(&world, &session, json!({"content": "to the gate"})).await?;
-    nudged(&world, &agent, 2).await?;
-    for request in requests(&world) {
-        let said = request.body["messages"].to_string();
-        ensure!(said.matches("to the gate").count() == 1, "it is there once: {said}");
+    for (n, words) in ["to the gate", "to the tower"].into_iter().enumerate() {
+        say(&world, &session, json!({"content": words})).await?;
+        nudged(&world, &agent, 3 * (n + 1)).await?;
+        rests(&world, &agent).await?;
     }
-    let order = world.send(&agent, "to the tower").await?;
-    // An order is a task for three nudges, a broadcast that stands one for ever.
+    let order = world.send(&agent, "to the bridge").await?;
+    nudged(&world, &agent, 9).await?;
     rests(&world, &agent).await?;
-    let page = world.get(&format!("/v1/turns?agent={agent}&limit=1")).await?;
-    let last = &page["data"][0];
-    ensure!(last["cause"] == "nudge", "{last}");
-    let context = world.get(&format!("/v1/turns/{}/context", text(last, "id")?)).await?;
+    let page = world.get(&format!("/v1/turns?agent={agent}&limit=100")).await?;
+    let turns = page["data"].as_array().context("turns")?;
+    ensure!(turns.len() == 12 && turns[0]["cause"] == "nudge", "{page}");
+    let context = world.get(&format!("/v1/turns/{}/context", text(&turns[0], "id")?)).await?;
     ensure!(context["exact"] == true && context["prompt_epoch"] == order["message_id"], "{context:#}");
     let said = requests(&world).pop().context("a request")?;
     ensure!(said.user_text().contains("Carry on"), "{:?}", said.messages());
-    ensure!(said.body["messages"].to_string().matches("to the gate").count() <= 1, "{:?}", said.messages());
+    let all = said.body["messages"].to_string();
+    for words in ["to the gate", "to the tower", "to the bridge"] {
+        ensure!(all.matches(words).count() == 1, "{words}: {all}");
+    }
     Ok(())
 }

@@ -50,8 +50,6 @@ pub struct Input<'a> {
     pub turn: Vec<Message<'a>>,
     /// The message with which the last prompt begins; it may be one of an earlier turn.
     pub epoch: Option<MessageId>,
-    /// A broadcast that still stands, for a turn that nobody prompted.
-    pub broadcast: Option<&'a str>,
     /// The turn is there because nobody said anything.
     pub nudge: bool,
     /// Which earlier results a new one of this tool makes worthless.
@@ -77,18 +75,14 @@ pub struct Composed<'a> {
 /// - Each call is followed by its one result, each result belongs to a call, and a user has said something.
 /// - What does not fit the budget goes, the oldest of what was said before the epoch first ([`Fit`]).
 pub fn compose(input: Input<'_>) -> Composed<'_> {
-    let Input { system, slots, history, turn, epoch, broadcast, nudge, snapshot, budget } = input;
+    let Input { system, slots, history, turn, epoch, nudge, snapshot, budget } = input;
     let system = system.filter(|text| !text.trim().is_empty()).map(|template| render(template, &slots));
     let prompted = turn.iter().any(Message::is_user);
     let at = epoch.filter(|_| !prompted).and_then(|id| history.iter().position(|m| m.id == Some(id)));
     let mut messages = compress::history(history, at);
-    let synthetic = !prompted && broadcast.is_none();
     if !prompted {
-        messages.push(match (broadcast, nudge) {
-            (Some(text), _) => Message::user(Source::Broadcast, Part::Turn, text),
-            (None, true) => Message::user(Source::System, Part::Turn, ENCOURAGEMENT),
-            (None, false) => Message::user(Source::System, Part::Turn, OPENING),
-        });
+        let made_up = if nudge { ENCOURAGEMENT } else { OPENING };
+        messages.push(Message::user(Source::System, Part::Turn, made_up));
     }
     messages.extend(turn.into_iter().map(|message| Message { part: Part::Turn, ..message }));
     let composed = Stage::of(system.as_deref(), &messages);
@@ -101,5 +95,5 @@ pub fn compose(input: Input<'_>) -> Composed<'_> {
 
     let fit = fit::fit(&mut messages, system.as_deref(), budget);
     let sent = if fit.changed() { Stage::of(system.as_deref(), &messages) } else { compacted.clone() };
-    Composed { system, messages, statistics: Statistics { composed, compacted, sent }, fit, synthetic }
+    Composed { system, messages, statistics: Statistics { composed, compacted, sent }, fit, synthetic: !prompted }
 }

@@ -49,7 +49,6 @@ fn input<'a>(history: Vec<Message<'a>>, turn: Vec<Message<'a>>) -> Input<'a> {
         history,
         turn,
         epoch: None,
-        broadcast: None,
         nudge: false,
         snapshot: &snapshot,
         budget: AMPLE,
@@ -213,11 +212,8 @@ fn the_epoch_of_an_earlier_turn_is_kept_whole() {
 }
 
 #[test]
-fn a_turn_that_nobody_prompted_gets_the_standing_broadcast_or_an_encouragement() {
-    let composed = compose(Input { broadcast: Some("all to the gate"), ..input(vec![user("x")], Vec::new()) });
-    assert_eq!((words(&composed), composed.synthetic), (vec!["u:x".to_owned(), "u:all to the gate".into()], false));
-    let prompted =
-        compose(Input { broadcast: Some("all to the gate"), nudge: true, ..input(Vec::new(), vec![user("x")]) });
+fn a_turn_that_nobody_prompted_gets_an_encouragement() {
+    let prompted = compose(Input { nudge: true, ..input(Vec::new(), vec![user("x")]) });
     assert_eq!((words(&prompted), prompted.synthetic), (vec!["u:x".to_owned()], false));
     let empty = compose(input(Vec::new(), Vec::new()));
     assert_eq!((words(&empty), empty.synthetic), (vec![format!("u:{OPENING}")], true));

@@ -14,7 +14,7 @@ pub use frozen::{Frozen, Sent, Tried};
 pub use slot::{Facts, Needs};
 pub use window::{SUMMARY, epoch, forget, is_prompt, latest_loop, since, summary, uncovered, window};
 
-use crate::flow::{NUDGE, message_of, standing};
+use crate::flow::NUDGE;
 use crate::plan::Work;
 use instar_core::context::{Budget, Composed, Digest, Input, SnapshotKey, compose as compose_input, digest_of};
 use instar_store::entity::{agent, message, tool_call, turn};
@@ -77,16 +77,12 @@ pub fn compose<'a>(rows: Rows<'a>, setting: &'a Setting<'a>) -> Composed<'a> {
     let earlier = if has_tools(agent) && !apart { earlier } else { &[] };
     let earlier = &earlier[earlier.partition_point(|call| call.turn_id < covered)..];
     let epoch = epoch(turn, messages);
-    // One that the agent was sent itself is there already.
-    let got = standing(turn).map(|broadcast| message_of(broadcast.uuid(), agent.id).uuid());
-    let repeats = got.is_some_and(|id| history.iter().any(|m| m.id == id));
     compose_input(Input {
         system: template(agent),
         slots: setting.facts.slots(agent),
         history: entry::of_turns(&history, earlier),
         turn: entry::of_turn(&own, calls, answers),
         epoch,
-        broadcast: setting.facts.prompt.as_deref().filter(|_| !repeats),
         nudge: turn.cause == NUDGE,
         snapshot: setting.snapshot,
         budget: setting.budget,

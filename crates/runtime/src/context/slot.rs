@@ -1,10 +1,9 @@
 //! What the slots of an agent's instructions stand for.
 
-use crate::flow::standing;
 use chrono::{DateTime, Utc};
 use instar_core::context::{NO_BROADCAST, slots_in};
 use instar_core::id::{AgentId, BroadcastId, SessionId};
-use instar_store::entity::{agent, turn};
+use instar_store::entity::agent;
 use instar_store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -48,25 +47,16 @@ pub struct Facts {
     pub date: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
-    /// The newest broadcast of a commander that still stands: the row, and what it says.
+    /// The newest broadcast that has not expired: the row, and what it says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broadcast_id: Option<BroadcastId>,
     #[serde(skip)]
     pub broadcast: Option<String>,
-    /// The broadcast that a turn goes on with which nobody prompted.
-    #[serde(skip)]
-    pub prompt: Option<String>,
 }
 
 impl Facts {
-    /// What the slots of an agent's instructions stand for now, and what its turn goes on with if nobody
-    /// prompted it. Nothing is read where there is no need.
-    pub async fn read(
-        store: &Store,
-        agent: &agent::Model,
-        turn: &turn::Model,
-        now: DateTime<Utc>,
-    ) -> Result<Facts, StoreError> {
+    /// What the slots of an agent's instructions stand for now. Nothing is read where there is no need.
+    pub async fn read(store: &Store, agent: &agent::Model, now: DateTime<Utc>) -> Result<Facts, StoreError> {
         let (needs, session) = (Needs::of(super::template(agent)), SessionId::from(agent.session_id));
         let mut facts = Facts::default();
         if needs.any {
@@ -79,26 +69,26 @@ impl Facts {
         if needs.session {
             facts.session_name = store.session(session).await?.and_then(|session| session.name);
         }
-        if needs.broadcast {
-            facts.broadcast_id = store.standing_broadcast(session, now).await?.map(|row| BroadcastId::from(row.id));
+        if needs.broadcast
+            && let Some(latest) = store.latest_broadcast(session, now).await?
+        {
+            facts.broadcast_id = Some(BroadcastId::from(latest.id));
+            facts.broadcast = Some(latest.content);
         }
-        facts.told(store, turn).await
+        Ok(facts)
     }
 
-    /// With what the broadcasts say that are named in it and in the turn.
-    pub async fn told(mut self, store: &Store, turn: &turn::Model) -> Result<Facts, StoreError> {
-        let prompt = standing(turn);
-        for (id, text) in [(self.broadcast_id, &mut self.broadcast), (prompt, &mut self.prompt)] {
-            if let Some(id) = id {
-                *text = store.broadcast(id).await?.map(|row| row.content);
-            }
+    /// With what the broadcast says that is named in it.
+    pub async fn told(mut self, store: &Store) -> Result<Facts, StoreError> {
+        if let Some(id) = self.broadcast_id {
+            self.broadcast = store.broadcast(id).await?.map(|row| row.content);
         }
         Ok(self)
     }
 
     /// Whether slots stand for the same, going by what is kept of them.
     pub(super) fn same(&self, other: &Facts) -> bool {
-        let kept = |facts: &Facts| Facts { broadcast: None, prompt: None, ..facts.clone() };
+        let kept = |facts: &Facts| Facts { broadcast: None, ..facts.clone() };
         kept(self) == kept(other)
     }
 

@@ -3,7 +3,7 @@
 
 use super::letter;
 use super::message::queue;
-use super::nudge::{NUDGE, count, is_autonomous, is_synthetic, nudge_later};
+use super::nudge::{NUDGE, count, is_autonomous, nudge_later};
 use super::relaunch::relaunch_later;
 use super::turn::{Spoken, begin, ids, said, timer, used};
 use super::{FlowError, booked, settle, step, unheard};
@@ -135,7 +135,7 @@ impl Ending<'_> {
 
     /// What follows a turn that is complete.
     fn completed(&self, commit: &mut Commit, agent: Change) -> Result<Option<TurnId>, FlowError> {
-        let counts = is_synthetic(self.turn) && self.agent.drive == "running" && self.ends().is_none();
+        let counts = self.turn.cause == NUDGE && self.agent.drive == "running" && self.ends().is_none();
         if !counts {
             return self.after(commit, agent, &self.agent.drive);
         }

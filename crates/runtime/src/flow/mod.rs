@@ -40,7 +40,7 @@ pub(crate) use end::{count_late, is_late_too_often};
 pub use letter::letters_are_enough;
 pub use message::{Accepted, Mode, message, steer, take_waiting};
 pub(crate) use message::{Why, queue_for};
-pub use nudge::{NUDGE, NUDGE_TIMER, heed_later_prompt, is_autonomous, is_synthetic, nudge, nudge_later, standing};
+pub use nudge::{NUDGE, NUDGE_TIMER, is_autonomous, nudge, nudge_later};
 pub use plan::{
     Critique, DISMISS_TIMER, Engaged, Hand, MADE_FOR, NewPlan, NewTask, PLAN_CAUSE, PLAN_TIMER, TASK_CAUSE,
     ask_for_critique, ask_for_plan, ask_for_report, assign, bear_plan, draft, follow_up, leave_failed, set_goal,

@@ -6,11 +6,11 @@ use super::turn::timer;
 use super::{FlowError, step};
 use chrono::{DateTime, Utc};
 use instar_core::decide::NUDGES_MAX;
-use instar_core::id::{AgentId, BroadcastId, MessageId, SessionId, TurnId};
+use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_core::machine::{By, agent_drive};
 use instar_core::rune::payload::{AgentDriveIdled, AgentNudged};
 use instar_core::rune::{Actor, Draft};
-use instar_store::entity::{agent, session, timer as timer_row, turn};
+use instar_store::entity::{agent, session, timer as timer_row};
 use instar_store::{Change, Commit};
 use serde_json::json;
 use uuid::Uuid;
@@ -19,33 +19,9 @@ use uuid::Uuid;
 pub const NUDGE_TIMER: &str = "nudge";
 /// Why a turn that nobody asked for is there.
 pub const NUDGE: &str = "nudge";
-/// Where a turn's `input` names the broadcast that it goes on with.
-const BROADCAST: &str = "broadcast_id";
 
 pub fn is_autonomous(agent: &agent::Model) -> bool {
     agent.config["loop"] == "autonomous"
-}
-
-/// The broadcast that a turn goes on with which nobody asked for.
-pub fn standing(turn: &turn::Model) -> Option<BroadcastId> {
-    let named = turn.input[BROADCAST].as_str().filter(|_| turn.cause == NUDGE);
-    named.and_then(|id| id.parse().ok())
-}
-
-/// A prompt that came after the broadcast which the turn was to go on with is what it goes on with instead. In the
-/// order of time, as ids are; the message by which the agent got the broadcast itself has the time of that.
-pub fn heed_later_prompt(turn: &mut turn::Model, prompt: MessageId) {
-    let time = |id: Uuid| id.as_u64_pair().0;
-    if standing(turn).is_some_and(|broadcast| time(broadcast.uuid()) < time(prompt.uuid()))
-        && let Some(input) = turn.input.as_object_mut()
-    {
-        input.remove(BROADCAST);
-    }
-}
-
-/// Whether the turn's prompt is made up: nobody said anything, and no standing broadcast is its task.
-pub fn is_synthetic(turn: &turn::Model) -> bool {
-    turn.cause == NUDGE && standing(turn).is_none()
 }
 
 /// Has the scheduler look at the agent when its pause is over. `epoch` is the agent's after this
@@ -58,14 +34,8 @@ pub fn nudge_later(commit: &mut Commit, agent: &agent::Model, epoch: i64, due: D
     commit.insert(&timer_row::TABLE, row);
 }
 
-/// A turn of the agent's own, for one that is free. `standing` is the broadcast that it goes on working
-/// on; `fired` the timer, which is gone with this.
-pub fn nudge(
-    agent: &agent::Model,
-    standing: Option<Uuid>,
-    fired: Option<Uuid>,
-    actor: Actor,
-) -> Result<(Commit, TurnId), FlowError> {
+/// A turn of the agent's own, for one that is free. `fired`: the timer, which is gone with this.
+pub fn nudge(agent: &agent::Model, fired: Option<Uuid>, actor: Actor) -> Result<(Commit, TurnId), FlowError> {
     let (session, id) = (SessionId::from(agent.session_id), AgentId::from(agent.id));
     let turn = TurnId::from(Uuid::now_v7());
     let mut commit = Commit::new(session, actor);
@@ -78,15 +48,14 @@ pub fn nudge(
             .version(agent.version)
             .set(agent::Column::Owner, agent.owner),
     );
-    let input = standing.map_or(json!({}), |id| json!({BROADCAST: BroadcastId::from(id)}));
-    queue_for(&mut commit, session, id, turn, Why { cause: NUDGE, message_ids: vec![], input }, None)?;
+    queue_for(&mut commit, session, id, turn, Why { cause: NUDGE, message_ids: vec![], input: json!({}) }, None)?;
     if let Some(timer) = fired {
         commit.delete(&timer_row::TABLE, timer);
     }
     Ok((commit, turn))
 }
 
-/// A turn with a made-up prompt is complete: one more, and a rest if that was the last.
+/// A turn that nobody asked for is complete: one more, and a rest if that was the last.
 /// Answers the agent's change and its drive after it.
 pub(super) fn count(
     commit: &mut Commit,

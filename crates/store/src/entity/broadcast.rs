@@ -12,9 +12,9 @@ pub struct Model {
     pub id: Uuid,
     pub session_id: Uuid,
     pub content: String,
-    /// Whether it goes on being everybody's task, also of agents that are made later.
+    /// Whether agents that are made later get it as a message.
     pub standing: bool,
-    /// Until when it stands; none: until another one does.
+    /// From when on nobody is told of it any more; none: never.
     pub expires_at: Option<DateTimeUtc>,
     /// The person who sent it.
     pub sender: String,

@@ -86,7 +86,6 @@ fn input(dice: &mut Dice) -> Input<'static> {
         history,
         turn,
         epoch: (dice.roll(2) == 0).then(|| MessageId::from(uuid::Uuid::from_u128(u128::from(dice.roll(6))))),
-        broadcast: dice.pick(&[None, Some("to the gate")]),
         nudge: dice.roll(2) == 0,
         snapshot: &snapshot,
         budget: Budget(dice.pick(&[0, 30, 100, 1_000_000])),

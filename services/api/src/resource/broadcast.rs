@@ -27,8 +27,8 @@ pub(crate) static NEW_BROADCAST: Shape = Shape {
     name: "NewBroadcast",
     fields: &[
         must("content", Kind::Text(CONTENT_BYTES_MAX), "What to say to all"),
-        may("standing", Kind::Bool, "Whether it stays everybody's task, also of agents made later; true"),
-        may("expires_at", Kind::Time, "Until when it stands; until another one does"),
+        may("standing", Kind::Bool, "Whether agents made later get it as a message, until it expires; true"),
+        may("expires_at", Kind::Time, "From when on it fills no slot and nobody new gets it; never"),
     ],
 };
 pub(crate) static SKIPPED: Shape = Shape {
@@ -53,8 +53,8 @@ pub(crate) static BROADCAST: Shape = Shape {
         must("id", Kind::Id("brd"), "The broadcast's id"),
         must("session_id", Kind::Id("ses"), "Its session"),
         must("content", Kind::Prose(usize::MAX), "What was said"),
-        must("standing", Kind::Bool, "Whether it stays everybody's task"),
-        may("expires_at", Kind::Time, "Until when it stands"),
+        must("standing", Kind::Bool, "Whether agents made later get it as a message"),
+        may("expires_at", Kind::Time, "From when on it fills no slot and nobody new gets it"),
         must("sender", Kind::Text(200), "Who sent it"),
         must("created_at", Kind::Time, "When"),
     ],

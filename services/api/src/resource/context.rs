@@ -118,9 +118,9 @@ impl Past {
             }
         }
         let facts = match frozen.facts(number) {
-            Some(facts) => facts.clone().told(store, &turn).await?,
-            None if noted => Facts::default().told(store, &turn).await?,
-            None => Facts::read(store, agent, &turn, clock::now()).await?,
+            Some(facts) => facts.clone().told(store).await?,
+            None if noted => Facts::default(),
+            None => Facts::read(store, agent, clock::now()).await?,
         };
         Ok(Past { turn, frozen, number, messages, calls, earlier, facts, window })
     }

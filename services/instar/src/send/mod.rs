@@ -45,11 +45,11 @@ pub(crate) struct Everybody {
     pub(crate) session: String,
     /// The message, or - for standard input
     pub(crate) text: String,
-    /// Only for those who hear it now: it does not stay their task, nor become that of agents made later
+    /// Only for those who hear it now: agents made later get no message of it
     #[arg(long)]
     pub(crate) once: bool,
-    /// Until when it stands, such as 2030-01-31T12:00:00Z
-    #[arg(long, conflicts_with = "once")]
+    /// From when on nobody is told of it any more, such as 2030-01-31T12:00:00Z
+    #[arg(long)]
     pub(crate) expires_at: Option<chrono::DateTime<chrono::Utc>>,
 }
 
