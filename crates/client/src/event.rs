@@ -22,6 +22,8 @@ pub enum Event {
     Rune(Box<Rune>),
     /// On its way: may be lost, or begin again with all that was said so far.
     Delta(Delta),
+    /// What a tool says while it runs: may be lost.
+    Progress(Progress),
     /// Runes that are not there any more.
     Gap(Gap),
 }
@@ -37,6 +39,24 @@ pub struct Delta {
     pub index: u64,
     #[serde(default)]
     pub text: String,
+    #[serde(flatten)]
+    pub rest: Rest,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    #[serde(default)]
+    pub turn_id: String,
+    #[serde(default)]
+    pub call_id: String,
+    /// Position among what the call says, from 0.
+    #[serde(default)]
+    pub index: u64,
+    #[serde(default)]
+    pub text: String,
+    /// The output of a command that it wrote this to: `stdout` or `stderr`.
+    #[serde(default)]
+    pub stream: Option<String>,
     #[serde(flatten)]
     pub rest: Rest,
 }
@@ -165,6 +185,7 @@ impl Reader {
     fn read(&mut self, frame: &Frame) -> Result<Option<Event>, ClientError> {
         match frame.event.as_deref() {
             Some("delta") => parse(frame).map(|delta| Some(Event::Delta(delta))),
+            Some("progress") => parse(frame).map(|progress| Some(Event::Progress(progress))),
             Some("gap") => {
                 let gap: Gap = parse(frame)?;
                 // Or the next connection would hear of it again.

@@ -31,7 +31,7 @@ pub use call::{Resolution, ToolCall};
 pub use catalog::{Machine, McpServer, Model, Tool};
 pub use client::Client;
 pub use error::ClientError;
-pub use event::{Delta, Event, Events, Gap};
+pub use event::{Delta, Event, Events, Gap, Progress};
 pub use message::{Broadcast, Delivered, Message, Mode, Proclaimed, Sent, Skipped};
 pub use mission::{Hop, Mission};
 pub use page::{PAGE_MAX, Page, Query};

@@ -175,6 +175,7 @@ async fn a_stream_goes_on_after_the_last_rune_across_connections() {
                 assert_eq!(delta.text, "hi");
                 deltas += 1;
             }
+            Event::Progress(said) => panic!("{said:?}"),
             Event::Gap(gap) => {
                 assert_eq!(gap.earliest_available, Some(10));
                 gaps += 1;

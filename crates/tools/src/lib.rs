@@ -25,7 +25,7 @@ mod tool;
 pub use argument::{ARGUMENT_BYTES_MAX, ARGUMENT_DEPTH_MAX, Invalid};
 pub use builtin::Builtin;
 pub use native::{FOUND_DEFAULT, FOUND_MAX, Native, ROLES};
-pub use outcome::{Failure, Outcome, Output, Progress, Sink, code};
+pub use outcome::{Failure, Outcome, Output, Progress, Sink, Stream, code};
 pub use pattern::{Pattern, beyond};
 pub use registry::{Edition, Refused, Registry, Unknown};
 pub use runner::{Broken, Invocation, Runner, Settings};

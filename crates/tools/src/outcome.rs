@@ -120,6 +120,24 @@ impl Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     pub text: String,
+    /// `None`: it has no such streams, and reports how far it is.
+    pub stream: Option<Stream>,
+}
+
+/// Which of its outputs a command wrote to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    Stdout,
+    Stderr,
+}
+
+impl Stream {
+    pub const fn token(self) -> &'static str {
+        match self {
+            Stream::Stdout => "stdout",
+            Stream::Stderr => "stderr",
+        }
+    }
 }
 
 /// Where progress goes. It never holds a tool up: what the receiver has no room for is dropped.
@@ -148,10 +166,10 @@ impl Sink {
         &self.redactor
     }
 
-    pub(crate) fn say(&self, mut text: String) {
+    pub(crate) fn say(&self, mut text: String, stream: Option<Stream>) {
         if let Some(sender) = &self.to {
             self.redactor.text(&mut text);
-            let _ = sender.try_send(Progress { text });
+            let _ = sender.try_send(Progress { text, stream });
         }
     }
 }

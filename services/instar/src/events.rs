@@ -16,7 +16,7 @@ pub(crate) struct Arguments {
     /// Begin after this rune
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) after: i64,
-    /// With --follow: also what models say while they say it
+    /// With --follow: also what models and tools say while they say it
     #[arg(long, requires = "follow")]
     pub(crate) deltas: bool,
 }
@@ -54,7 +54,12 @@ impl Arguments {
                     output::say(&format!("{:>5}  {:<26} {}\n", "", "delta", output::short(&delta.text, 100)))?;
                 }
                 Event::Delta(delta) if self.deltas => output::document(format, &delta)?,
-                Event::Delta(_) => {}
+                Event::Progress(said) if self.deltas && format == Format::Table => {
+                    let (name, text) = (said.stream.as_deref().unwrap_or("progress"), output::short(&said.text, 100));
+                    output::say(&format!("{:>5}  {name:<26} {text}\n", ""))?;
+                }
+                Event::Progress(said) if self.deltas => output::document(format, &said)?,
+                Event::Delta(_) | Event::Progress(_) => {}
                 Event::Gap(gap) => {
                     let from = gap.earliest_available.map_or("later".to_owned(), |seq| format!("at {seq}"));
                     output::note(&format!("what was before is archived; the log goes on {from}"));

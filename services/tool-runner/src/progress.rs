@@ -5,6 +5,7 @@ use instar_bus::message::Progress;
 use instar_core::id::{CallId, SessionId, TurnId, WorkerId};
 use instar_runtime::{Hub, flow};
 use instar_store::entity::tool_call;
+use instar_tools::Stream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
@@ -25,7 +26,8 @@ pub(crate) async fn pass_on(
     epoch: Arc<AtomicI64>,
     mut reports: Receiver<instar_tools::Progress>,
 ) {
-    let (mut index, mut unkept, mut kept) = (0, String::new(), 0);
+    // One for each output and one for what belongs to none: they are not mixed line by line.
+    let (mut index, mut unkept, mut kept) = (0, [const { String::new() }; 3], 0);
     let mut keep = tokio::time::interval(KEEP_EVERY);
     keep.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     keep.reset();
@@ -34,22 +36,37 @@ pub(crate) async fn pass_on(
             said = reports.recv() => {
                 let Some(said) = said else { return };
                 if kept < KEPT_BYTES_MAX {
-                    add(&mut unkept, &said.text);
+                    add(&mut unkept[place(said.stream)], &said.text);
                 }
-                hub.cast_progress(message(&call, index, said.text));
+                hub.cast_progress(message(&call, index, said));
                 index += 1;
             }
-            _ = keep.tick(), if !unkept.is_empty() => {
-                kept += unkept.len();
-                let chunk = std::mem::take(&mut unkept);
-                let commit = flow::progress(&call, epoch.load(Ordering::Relaxed), runner, chunk);
-                // What a call said on its way is not worth a second try; the result is.
-                match commit {
-                    Ok(commit) => drop(hub.commit(commit).await),
-                    Err(error) => tracing::debug!(%error, "progress is not kept"),
+            _ = keep.tick(), if unkept.iter().any(|said| !said.is_empty()) => {
+                for stream in STREAMS {
+                    let chunk = std::mem::take(&mut unkept[place(stream)]);
+                    if chunk.is_empty() {
+                        continue;
+                    }
+                    kept += chunk.len();
+                    let (epoch, stream) = (epoch.load(Ordering::Relaxed), stream.map(Stream::token));
+                    // What a call said on its way is not worth a second try; the result is.
+                    match flow::progress(&call, epoch, runner, stream, chunk) {
+                        Ok(commit) => drop(hub.commit(commit).await),
+                        Err(error) => tracing::debug!(%error, "progress is not kept"),
+                    }
                 }
             }
         }
+    }
+}
+
+const STREAMS: [Option<Stream>; 3] = [None, Some(Stream::Stdout), Some(Stream::Stderr)];
+
+fn place(stream: Option<Stream>) -> usize {
+    match stream {
+        None => 0,
+        Some(Stream::Stdout) => 1,
+        Some(Stream::Stderr) => 2,
     }
 }
 
@@ -65,14 +82,15 @@ fn add(unkept: &mut String, text: &str) {
     }
 }
 
-fn message(call: &tool_call::Model, index: u64, text: String) -> Progress {
+fn message(call: &tool_call::Model, index: u64, said: instar_tools::Progress) -> Progress {
     Progress {
         session_id: SessionId::from(call.session_id).to_string(),
         turn_id: call.turn_id.map(|turn| TurnId::from(turn).to_string()).unwrap_or_default(),
         call_id: CallId::from(call.id).to_string(),
         index,
-        text,
+        text: said.text,
         done_permille: None,
+        stream: said.stream.map(Stream::token).unwrap_or_default().to_owned(),
     }
 }
 

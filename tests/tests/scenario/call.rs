@@ -3,13 +3,14 @@
 use crate::world::{WITHIN, World, calls_once, text};
 use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
+use futures::StreamExt;
 use instar_testkit::model::Reply;
 use serde_json::{Value, json};
 
 pub(crate) static PLAIN: Group = Group {
     name: "call",
     config: "[[tools]]\nname = \"talk\"\nkind = \"command\"\nparameters = { type = \"object\" }\n\
-             command = [\"/bin/sh\", \"-c\", \"for n in 1 2 3; do echo step $n >&2; sleep 1; done; echo {}\"]\n",
+             command = [\"/bin/sh\", \"-c\", \"for n in 1 2 3; do echo step $n >&2; echo page $n; sleep 1; done; echo {}\"]\n",
     environment: &[],
     at_once: 4,
     scenarios: scenarios![
@@ -321,10 +322,27 @@ async fn says_how_far_it_is(world: World) -> Result<()> {
     world.script(calls_once("talk", json!({})));
     let session = world.session().await?;
     let agent = world.agent(&session, json!({"tools": ["talk"]})).await?;
-    let turn = world.turn(&agent, "go").await?;
-    ensure!(turn["status"] == "completed", "{turn}");
-    let said = world.runes_of(&session, "tool.progress", 1).await?;
-    ensure!(said[0]["payload"]["chunk"].as_str().is_some_and(|chunk| chunk.contains("step 1")), "{said:?}");
+    let mut events = world.fleet().client.events(&session, 0);
+    let turn = world.begin(&agent, "go").await?;
+    // At once, to whoever listens ...
+    let mut heard = std::collections::BTreeSet::new();
+    while heard.len() < 2 {
+        let event = tokio::time::timeout(WITHIN, events.next()).await.context("no progress is heard")?;
+        if let instar_client::Event::Progress(said) = event.context("the stream ended")?? {
+            ensure!(said.turn_id == turn && said.text.len() < 100, "{said:?}");
+            heard.extend(said.stream);
+        }
+    }
+    ensure!(heard.iter().eq(["stderr", "stdout"]), "{heard:?}");
+    ensure!(world.ended(&turn).await?["status"] == "completed");
+    // ... and in the log, by output.
+    let said = world.runes_of(&session, "tool.progress", 2).await?;
+    for (stream, words) in [("stdout", "page 1"), ("stderr", "step 1")] {
+        let first = said.iter().find(|rune| rune["payload"]["stream"] == stream);
+        let chunk = first.and_then(|rune| rune["payload"]["chunk"].as_str());
+        ensure!(chunk.is_some_and(|chunk| chunk.contains(words) && !chunk.contains("{}")), "{said:?}");
+        ensure!(chunk.is_some_and(|chunk| chunk.contains("page") != chunk.contains("step")), "{said:?}");
+    }
     Ok(())
 }
 

@@ -132,14 +132,20 @@ pub fn kills_runners(call: &tool_call::Model) -> bool {
     repeatable && call.attempts >= i64::from(CALL_ATTEMPTS_MAX)
 }
 
-/// What the tool said while it runs; `epoch` is the one that the attempt writes under.
-pub fn progress(call: &tool_call::Model, epoch: i64, runner: WorkerId, chunk: String) -> Result<Commit, FlowError> {
+/// What the tool said while it runs, and to which of its outputs; `epoch` is the one that the attempt writes under.
+pub fn progress(
+    call: &tool_call::Model,
+    epoch: i64,
+    runner: WorkerId,
+    stream: Option<&str>,
+    chunk: String,
+) -> Result<Commit, FlowError> {
     let id = CallId::from(call.id);
     let actor = Actor::new(By::System, runner.to_string());
     let mut commit = Commit::new(SessionId::from(call.session_id), actor).traced(call.traceparent.clone());
     let said = step(&call_machine::TABLE, "executing", "progress_update", By::System)?;
     commit.change(Change::entity(&tool_call::TABLE, id).moving(said).epoch(epoch));
-    commit.rune(place(call, Draft::new(id, &ToolProgress { chunk, stream: None })?));
+    commit.rune(place(call, Draft::new(id, &ToolProgress { chunk, stream: stream.map(str::to_owned) })?));
     Ok(commit)
 }
 

@@ -1,5 +1,5 @@
 //! Tools that are programs: arguments on standard input, the result on standard output, progress
-//! on standard error.
+//! on both outputs, line by line.
 
 mod descent;
 mod launch;

@@ -1,13 +1,13 @@
 //! Speaks to a command and hears it out, in bounded memory however much it says.
 
 use crate::capture::{Capture, Captured};
-use crate::outcome::Sink;
+use crate::outcome::{Sink, Stream};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, ChildStdin};
 
 const CHUNK_BYTES: usize = 64 << 10;
 const LINE_BYTES_MAX: usize = 4 << 10;
-/// Of one call; after that a command's progress is of no interest any more.
+/// Of each output of one call; after that a command's progress is of no interest any more.
 const PROGRESS_BYTES_MAX: usize = 64 << 10;
 const LAST_WORDS_BYTES: usize = 1 << 10;
 
@@ -40,52 +40,78 @@ async fn tell(stdin: Option<ChildStdin>, arguments: String) {
     }
 }
 
-async fn hear(stdout: Option<impl AsyncRead + Unpin>, keep_max: usize, keeps: &Sink) -> Captured {
-    let mut capture = Capture::new(keep_max, keeps.redactor().clone());
+async fn hear(stdout: Option<impl AsyncRead + Unpin>, keep_max: usize, progress: &Sink) -> Captured {
+    let mut capture = Capture::new(keep_max, progress.redactor().clone());
+    let mut lines = Lines::new(Stream::Stdout, progress);
     if let Some(mut stdout) = stdout {
         let mut chunk = vec![0; CHUNK_BYTES];
         while let Ok(length @ 1..) = stdout.read(&mut chunk).await {
             capture.push(&chunk[..length]);
+            lines.pass_on(&chunk[..length]);
         }
     }
+    lines.end();
     capture.finish()
 }
 
 async fn listen(stderr: Option<impl AsyncRead + Unpin>, progress: &Sink) -> String {
     let redactor = progress.redactor().clone();
     let last_max = LAST_WORDS_BYTES + redactor.reach();
-    let (mut line, mut last, mut left) = (Vec::new(), Vec::new(), PROGRESS_BYTES_MAX);
+    let (mut lines, mut last) = (Lines::new(Stream::Stderr, progress), Vec::new());
     let Some(mut stderr) = stderr else { return String::new() };
     let mut chunk = vec![0; LINE_BYTES_MAX];
     while let Ok(length @ 1..) = stderr.read(&mut chunk).await {
         let said = &chunk[..length];
         last.extend_from_slice(said);
         last.drain(..last.len().saturating_sub(last_max));
-        for part in said.split_inclusive(|byte| *byte == b'\n') {
-            if left == 0 {
-                break;
-            }
-            line.extend_from_slice(part);
-            if part.ends_with(b"\n") || line.len() >= LINE_BYTES_MAX {
-                left = left.saturating_sub(line.len());
-                // A secret that was cut in two would be known by neither half.
-                let open = if part.ends_with(b"\n") { line.len() } else { redactor.open_end(&line) };
-                let rest = line.split_off(open);
-                speak(&mut line, progress);
-                line = rest;
-            }
-        }
+        lines.pass_on(said);
     }
-    speak(&mut line, progress);
+    lines.end();
     let last = String::from_utf8_lossy(&last);
     let from = last.len().saturating_sub(LAST_WORDS_BYTES);
     redactor.tail(&last, from).trim_start_matches('\u{fffd}').to_owned()
 }
 
-fn speak(line: &mut Vec<u8>, progress: &Sink) {
-    let text = String::from_utf8_lossy(line).trim_end().to_owned();
-    line.clear();
-    if !text.is_empty() {
-        progress.say(text);
+/// What a command writes to one of its outputs, line by line, as its progress.
+struct Lines<'a> {
+    line: Vec<u8>,
+    left: usize,
+    stream: Stream,
+    progress: &'a Sink,
+}
+
+impl<'a> Lines<'a> {
+    fn new(stream: Stream, progress: &'a Sink) -> Self {
+        Self { line: Vec::new(), left: PROGRESS_BYTES_MAX, stream, progress }
+    }
+
+    fn pass_on(&mut self, said: &[u8]) {
+        for part in said.split_inclusive(|byte| *byte == b'\n').flat_map(|part| part.chunks(LINE_BYTES_MAX)) {
+            if self.left == 0 {
+                return;
+            }
+            self.line.extend_from_slice(part);
+            let whole = part.ends_with(b"\n");
+            if whole || self.line.len() >= LINE_BYTES_MAX {
+                self.left = self.left.saturating_sub(self.line.len());
+                // A secret that was cut in two would be known by neither half.
+                let open = if whole { self.line.len() } else { self.progress.redactor().open_end(&self.line) };
+                let rest = self.line.split_off(open);
+                self.speak();
+                self.line = rest;
+            }
+        }
+    }
+
+    fn speak(&mut self) {
+        let text = String::from_utf8_lossy(&self.line).trim_end().to_owned();
+        self.line.clear();
+        if !text.is_empty() {
+            self.progress.say(text, Some(self.stream));
+        }
+    }
+
+    fn end(mut self) {
+        self.speak();
     }
 }

@@ -62,7 +62,7 @@ impl ClientHandler for Handler {
         let sink = self.0.calls().get(&params.progress_token).cloned();
         if let Some(sink) = sink {
             // With what it was told since the call began, by whatever call.
-            sink.say(words(&params, &self.0.confided.now()));
+            sink.say(words(&params, &self.0.confided.now()), None);
         }
     }
 

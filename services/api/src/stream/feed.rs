@@ -206,7 +206,7 @@ impl Feed {
                 (d.session_id, Piece { turn: d.turn_id, index: d.index, text: d.text, kind: d.kind, source })
             }
             live::Event::Progress(p) => {
-                let source = Source::Tool { call: p.call_id, done_permille: p.done_permille };
+                let source = Source::Tool { call: p.call_id, stream: p.stream, done_permille: p.done_permille };
                 (p.session_id, Piece { turn: p.turn_id, index: p.index, text: p.text, kind: String::new(), source })
             }
         };

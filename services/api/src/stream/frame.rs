@@ -22,17 +22,18 @@ pub(super) struct Piece {
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     Agent(String),
-    Tool { call: String, done_permille: Option<u32> },
+    Tool { call: String, stream: String, done_permille: Option<u32> },
 }
 
 impl Piece {
     pub(super) fn frame(&self) -> String {
         match &self.source {
             Source::Agent(agent) => delta(&self.turn, agent, self.index, &self.text, &self.kind),
-            Source::Tool { call, done_permille } => {
+            Source::Tool { call, stream, done_permille } => {
+                let stream = Some(stream).filter(|stream| !stream.is_empty());
                 let data = json!({
                     "turn_id": self.turn, "call_id": call, "index": self.index, "text": self.text,
-                    "done_permille": done_permille,
+                    "stream": stream, "done_permille": done_permille,
                 });
                 volatile("progress", &data)
             }

@@ -72,7 +72,7 @@ impl Follow {
                     self.turn.is_some() && (rune.turn_id == self.turn || Some(&rune.entity_id) == self.turn.as_ref());
                 if mine { self.rune(&rune) } else { Ok(None) }
             }
-            Event::Delta(_) | Event::Gap(_) => Ok(None),
+            Event::Delta(_) | Event::Progress(_) | Event::Gap(_) => Ok(None),
         }
     }
 
