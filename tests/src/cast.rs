@@ -464,7 +464,7 @@ pub fn claim(session: SessionId, agent: AgentId, turn_id: TurnId, epoch: i64) ->
             .set(turn::Column::Epoch, epoch + 1)
             .set(turn::Column::Attempts, 1i64),
     );
-    let told = TurnStarted { attempt: 1, cause: None, input: None, model: None, prompt_epoch: None, worker: None };
+    let told = TurnStarted { attempt: 1, cause: None, inputs: vec![], model: None, prompt_epoch: None, worker: None };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent).turn(turn_id));
     Ok(commit)
 }

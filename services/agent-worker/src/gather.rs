@@ -5,9 +5,10 @@ use crate::held::Held;
 use crate::worker::Worker;
 use anyhow::Result;
 use instar_core::id::MessageId;
+use instar_core::rune::payload::{CallSummary, TurnInput};
 use instar_runtime::context::{self, CALLS_MAX, Frozen};
 use instar_runtime::flow;
-use instar_store::entity::message;
+use instar_store::entity::{message, tool_call};
 
 /// `queued`: messages that wait will be part of the turn.
 pub(crate) async fn earlier(worker: &Worker, held: &mut Held, queued: bool) -> Result<()> {
@@ -72,4 +73,18 @@ pub(crate) fn prompt(held: &Held, waiting: &[MessageId]) -> Option<MessageId> {
     let own = |m: &&message::Model| m.turn_id == Some(held.turn.id) && context::is_prompt(m);
     let own = held.transcript.iter().filter(own).map(|m| MessageId::from(m.id));
     own.chain(waiting.iter().copied()).min()
+}
+
+/// What the turn takes up, in words for its rune.
+pub(crate) fn inputs(held: &Held, waiting: &[MessageId]) -> Vec<TurnInput> {
+    let taken = |m: &&message::Model| m.turn_id == Some(held.turn.id) || waiting.contains(&MessageId::from(m.id));
+    flow::inputs(held.transcript.iter().filter(taken).filter(|m| context::is_prompt(m)))
+}
+
+/// What came of the calls of the last answer.
+pub(crate) fn results(held: &Held) -> Vec<CallSummary> {
+    let last = |call: &&tool_call::Model| {
+        call.turn_id == Some(held.turn.id) && call.iteration == held.turn.iterations && call.ended_at.is_some()
+    };
+    flow::results(held.calls.iter().filter(last))
 }

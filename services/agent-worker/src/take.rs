@@ -177,12 +177,14 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     if warm {
         held.opening = stream::open(worker, &mut held).await?;
         let (agent, turn) = (Box::new(held.agent.clone()), held.turn.clone());
-        held.unwritten = Some(Unwritten::Claim { agent, turn, prompt, deadline });
+        let inputs = gather::inputs(&held, &waiting);
+        held.unwritten = Some(Unwritten::Claim { agent, turn, prompt, deadline, inputs });
         if worker.config.fold_ms == 0 && !unwritten::write(worker, &mut held).await? {
             return Ok(None);
         }
     } else {
-        let mut commit = flow::claim(&held.agent, &held.turn, &waiting, prompt, worker.id, deadline)?;
+        let (agent, turn, inputs) = (&held.agent, &held.turn, gather::inputs(&held, &waiting));
+        let mut commit = flow::claim_telling(agent, turn, &waiting, prompt, worker.id, deadline, inputs)?;
         if let Some(made) = &reserved {
             flow::reserve(&mut commit, &held.turn, made);
         }
@@ -316,12 +318,14 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
     let ours = held.agent.owner == Some(worker.id.uuid());
     if ours && reserved.is_none() {
         held.opening = stream::open(worker, &mut held).await?;
-        held.unwritten = Some(Unwritten::Resume { turn: held.turn.clone(), waited });
+        let results = gather::results(&held);
+        held.unwritten = Some(Unwritten::Resume { turn: held.turn.clone(), waited, results });
         if worker.config.fold_ms == 0 && !unwritten::write(worker, &mut held).await? {
             return Ok(None);
         }
     } else {
-        let mut commit = flow::resume(&held.turn, (!ours).then_some(&held.agent), worker.id, waited)?;
+        let (agent, results) = ((!ours).then_some(&held.agent), gather::results(&held));
+        let mut commit = flow::resume_telling(&held.turn, agent, worker.id, waited, results)?;
         if let Some(made) = &reserved {
             flow::reserve(&mut commit, &held.turn, made);
         }

@@ -4,7 +4,7 @@ use crate::answer::{self, Next};
 use crate::held::{Held, control, event_of};
 use crate::unwritten;
 use crate::worker::Worker;
-use crate::{purse, stream};
+use crate::{gather, purse, stream};
 use anyhow::Result;
 use futures::FutureExt;
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
@@ -193,7 +193,7 @@ fn build(
     let rows = flow::Ending { turn, agent, worker: worker.id, waiting, pause, calls_max, letters_max };
     match ending {
         Ending::Complete(spoken) => flow::complete(rows, spoken),
-        Ending::ByLimit => flow::complete_by_limit(rows),
+        Ending::ByLimit => flow::complete_by_limit(rows, gather::results(held)),
         Ending::Interrupted { event, partial } => {
             let usual = if *event == BUDGET_EXHAUSTED { BUDGET } else { *event };
             let why = control(&held.turn).map_or(usual, |(_, why)| why);

@@ -9,6 +9,7 @@ use crate::worker::Worker;
 use anyhow::Result;
 use chrono::Duration;
 use instar_core::id::{MessageId, WorkerId};
+use instar_core::rune::payload::{CallSummary, TurnInput};
 use instar_runtime::flow::{self, FlowError};
 use instar_runtime::{Insisted, Ready};
 use instar_store::entity::{agent, turn};
@@ -16,17 +17,29 @@ use instar_store::{Answer, Change, Commit};
 
 /// The rows as they were before it.
 pub(crate) enum Unwritten {
-    Claim { agent: Box<agent::Model>, turn: turn::Model, prompt: Option<MessageId>, deadline: Duration },
-    Resume { turn: turn::Model, waited: Duration },
+    Claim {
+        agent: Box<agent::Model>,
+        turn: turn::Model,
+        prompt: Option<MessageId>,
+        deadline: Duration,
+        inputs: Vec<TurnInput>,
+    },
+    Resume {
+        turn: turn::Model,
+        waited: Duration,
+        results: Vec<CallSummary>,
+    },
 }
 
 impl Unwritten {
     fn alone(&self, worker: WorkerId) -> Result<Commit, FlowError> {
         match self {
-            Unwritten::Claim { agent, turn, prompt, deadline } => {
-                flow::claim(agent, turn, &[], *prompt, worker, *deadline)
+            Unwritten::Claim { agent, turn, prompt, deadline, inputs } => {
+                flow::claim_telling(agent, turn, &[], *prompt, worker, *deadline, inputs.clone())
             }
-            Unwritten::Resume { turn, waited } => flow::resume(turn, None, worker, *waited),
+            Unwritten::Resume { turn, waited, results } => {
+                flow::resume_telling(turn, None, worker, *waited, results.clone())
+            }
         }
     }
 

@@ -18,6 +18,7 @@ pub(crate) static PLAIN: Group = Group {
     at_once: 4,
     scenarios: scenarios![
         answers_with_and_without_a_tool,
+        tells_what_it_takes_up_and_what_came_of_its_calls,
         keeps_what_was_said_so_far,
         is_interrupted_while_the_model_speaks,
         is_interrupted_while_a_tool_runs,
@@ -77,6 +78,38 @@ pub(crate) static POISONED: Group = Group {
     at_once: 1,
     scenarios: scenarios![whose_answers_cannot_be_read_delays_no_other_agents],
 };
+
+/// Who reads one kind of rune and nothing else knows what to do.
+async fn tells_what_it_takes_up_and_what_came_of_its_calls(world: World) -> Result<()> {
+    world.script(plain());
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["echo"]})).await?;
+    for (n, words) in ["echo hello".to_owned(), format!("echo {}", "é".repeat(5_000))].iter().enumerate() {
+        let sent = world.send(&agent, words).await?;
+        let turn = text(&sent, "turn_id")?;
+        ensure!(world.ended(&turn).await?["status"] == "completed");
+        let call = world.call_is(&turn, "completed_result").await?;
+        let long = words.len() > 256;
+        let begins = |told: &Value, whole: &str| {
+            let said = told["text"].as_str().unwrap_or_default();
+            let all = if long { said.len() >= 250 && said.len() <= 256 } else { said == whole };
+            whole.starts_with(said) && all && told["cut"].as_bool().unwrap_or(false) == long
+        };
+        let started = world.runes_of(&session, "turn.started", n + 1).await?;
+        let inputs = &started[n]["payload"]["inputs"];
+        ensure!(inputs.as_array().is_some_and(|inputs| inputs.len() == 1), "{inputs}");
+        ensure!(inputs[0]["message_id"] == sent["message_id"] && inputs[0]["source"] == "direct", "{inputs} {sent}");
+        ensure!(begins(&inputs[0], words), "{inputs}");
+        let finished = world.runes_of(&session, "turn.tools_finished", n + 1).await?;
+        let results = &finished[n]["payload"]["results"];
+        ensure!(results.as_array().is_some_and(|results| results.len() == 1), "{results}");
+        ensure!(results[0]["call_id"] == call.as_str() && results[0]["tool"] == "echo", "{results}");
+        ensure!(results[0]["status"] == "success", "{results}");
+        ensure!(results[0]["cut"].as_bool().unwrap_or(false) == long && results.to_string().len() < 500, "{results}");
+        ensure!(long || results[0]["text"].as_str().is_some_and(|text| text.contains("hello")), "{results}");
+    }
+    Ok(())
+}
 
 async fn answers_with_and_without_a_tool(world: World) -> Result<()> {
     world.script(plain());

@@ -36,6 +36,29 @@ pub struct Usage {
     pub output_tokens: u64,
 }
 
+/// A message that a turn takes up: its beginning, and whether there is more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnInput {
+    pub message_id: MessageId,
+    pub source: String,
+    #[serde(default, skip_serializing_if = "absent")]
+    pub text: String,
+    #[serde(default, skip_serializing_if = "absent")]
+    pub cut: bool,
+}
+
+/// What came of a call: the beginning of its output, or of its error, and whether there is more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallSummary {
+    pub call_id: CallId,
+    pub tool: String,
+    pub status: ResultStatus,
+    #[serde(default, skip_serializing_if = "absent")]
+    pub text: String,
+    #[serde(default, skip_serializing_if = "absent")]
+    pub cut: bool,
+}
+
 macro_rules! kinds {
     ($($name:ident $token:literal $vis:ident $home:ident { $($field:ident: $ty:ty),*; $($opt:ident: $oty:ty),* })+) => {
         $(
@@ -98,12 +121,12 @@ kinds! {
 
     // turn
     TurnQueued            "turn.queued"              Public   row { cause: String; number: i64, message_ids: Vec<MessageId>, input: Option<String> }
-    TurnStarted           "turn.started"             Public   row { attempt: i64; cause: Option<String>, input: Option<String>, model: Option<String>, prompt_epoch: Option<MessageId>, worker: Option<String> }
+    TurnStarted           "turn.started"             Public   row { attempt: i64; cause: Option<String>, inputs: Vec<TurnInput>, model: Option<String>, prompt_epoch: Option<MessageId>, worker: Option<String> }
     TurnAssistantDelta    "turn.assistant_delta"     Public   row { content: String; index: i64 }
     TurnAssistantFinal    "turn.assistant_final"     Public   row { content: String; reasoning: Option<String> }
     TurnUsage             "turn.usage"               Public   row { input_tokens: u64, output_tokens: u64; estimated: bool }
     TurnToolCallsReceived "turn.tool_calls_received" Public   row { call_ids: Vec<CallId>; content: Option<String>, reasoning: Option<String> }
-    TurnToolsFinished     "turn.tools_finished"      Public   row { ; results: Vec<Json> }
+    TurnToolsFinished     "turn.tools_finished"      Public   row { ; results: Vec<CallSummary> }
     TurnControlRequested  "turn.control_requested"   Internal row { action: String; reason: Option<String>, message_id: Option<MessageId> }
     TurnCompleted         "turn.completed"           Public   row { usage: Usage; final_output: Option<String>, finish_reason: Option<String>, iterations: i64 }
     TurnInterrupted       "turn.interrupted"         Public   row { reason: String; partial_output: Option<String>, forced: bool }

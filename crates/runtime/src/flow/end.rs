@@ -15,7 +15,7 @@ use instar_core::id::{MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, agent_drive, agent_lifecycle, turn as turn_machine};
 use instar_core::rune::Draft;
 use instar_core::rune::payload::{
-    AgentDriveErrored, AgentTerminated, TurnAssistantFinal, TurnCompleted, TurnError, TurnInterrupted,
+    AgentDriveErrored, AgentTerminated, CallSummary, TurnAssistantFinal, TurnCompleted, TurnError, TurnInterrupted,
     TurnToolsFinished, Usage,
 };
 use instar_store::entity::{agent, message, timer as timer_row, turn};
@@ -188,7 +188,7 @@ pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<T
 }
 
 /// Every call has its result and no provider call may follow, or a tool has ended the turn.
-pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>), FlowError> {
+pub fn complete_by_limit(ending: Ending<'_>, results: Vec<CallSummary>) -> Result<(Commit, Option<TurnId>), FlowError> {
     let turn = ending.turn;
     let used_up = turn.iterations >= i64::from(ending.calls_max);
     let (_, turn_id) = ids(turn);
@@ -198,7 +198,7 @@ pub fn complete_by_limit(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>),
     let mut commit = ending.begin();
     let why = if used_up { "provider_calls_max" } else { "ended_by_tool" };
     commit.change(ending.turn("tools_finished_last", commit.at())?.set(turn::Column::FinishReason, why));
-    ending.tell(&mut commit, Draft::new(turn_id, &TurnToolsFinished { results: vec![] })?);
+    ending.tell(&mut commit, Draft::new(turn_id, &TurnToolsFinished { results })?);
     let agent = ending.agent("turn_completed", &turn.usage)?;
     let told = TurnCompleted {
         usage: serde_json::from_value(used(turn, Default::default()))?,

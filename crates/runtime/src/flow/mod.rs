@@ -10,6 +10,7 @@ mod budget;
 mod call;
 mod child;
 mod end;
+mod excerpt;
 mod letter;
 mod message;
 mod nudge;
@@ -37,6 +38,7 @@ pub use end::{
     CALLS_MAX, Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, give_up, interrupt, provider_calls_max,
 };
 pub(crate) use end::{count_late, is_late_too_often};
+pub use excerpt::{inputs, results};
 pub use letter::letters_are_enough;
 pub use message::{Accepted, Mode, message, steer, take_waiting};
 pub(crate) use message::{Why, queue_for};
@@ -51,7 +53,8 @@ pub use summary::{begin_summary, end_summary, summary_row};
 pub(crate) use turn::timer;
 pub use turn::{
     APPROVAL_TIMER, Asked, CUT_OFF, Loss, RESUME_TIMER, Spoken, Verdict, call_row, calls, calls_in_mind, cause_with,
-    checkpoint, claim, hand_back, is_last, park, pause, recover, resume, said_row, used, used_with, waits,
+    checkpoint, claim, claim_telling, hand_back, is_last, park, pause, recover, resume, resume_telling, said_row, used,
+    used_with, waits,
 };
 pub use wait::{WAIT_TIMER, Waits, has_waited, wait, wait_for_account};
 

@@ -7,8 +7,9 @@ use instar_core::decide::{self, TURN_ATTEMPTS_MAX, Tries};
 use instar_core::id::{AgentId, CallId, MessageId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, agent_drive, agent_lifecycle, tool_call as call_machine, turn as turn_machine};
 use instar_core::rune::payload::{
-    AgentDriveRecovered, ResultStatus, SystemError, ToolApprovalRequested, ToolApproved, ToolCall, ToolDenied,
-    ToolResult, TurnAssistantDelta, TurnRecovered, TurnStarted, TurnToolCallsReceived, TurnToolsFinished, Usage,
+    AgentDriveRecovered, CallSummary, ResultStatus, SystemError, ToolApprovalRequested, ToolApproved, ToolCall,
+    ToolDenied, ToolResult, TurnAssistantDelta, TurnInput, TurnRecovered, TurnStarted, TurnToolCallsReceived,
+    TurnToolsFinished, Usage,
 };
 use instar_core::rune::{Actor, Draft};
 use instar_store::clock;
@@ -44,6 +45,19 @@ pub fn claim(
     worker: WorkerId,
     deadline: Duration,
 ) -> Result<Commit, FlowError> {
+    claim_telling(agent, turn, waiting, prompt, worker, deadline, Vec::new())
+}
+
+/// The same, and says what the turn takes up.
+pub fn claim_telling(
+    agent: &agent::Model,
+    turn: &turn::Model,
+    waiting: &[MessageId],
+    prompt: Option<MessageId>,
+    worker: WorkerId,
+    deadline: Duration,
+    inputs: Vec<TurnInput>,
+) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let epoch = agent.epoch + 1;
     let mut commit = begin(turn, worker, epoch);
@@ -75,7 +89,7 @@ pub fn claim(
     let told = TurnStarted {
         attempt: turn.attempts + 1,
         cause: Some(cause.into()),
-        input: None,
+        inputs,
         model: Some(agent.model.clone()),
         prompt_epoch: prompt,
         worker: Some(worker.to_string()),
@@ -405,6 +419,17 @@ pub fn resume(
     worker: WorkerId,
     waited: Duration,
 ) -> Result<Commit, FlowError> {
+    resume_telling(turn, agent, worker, waited, Vec::new())
+}
+
+/// The same, and says what came of the calls.
+pub fn resume_telling(
+    turn: &turn::Model,
+    agent: Option<&agent::Model>,
+    worker: WorkerId,
+    waited: Duration,
+    results: Vec<CallSummary>,
+) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let epoch = agent.map_or(turn.epoch, |agent| agent.epoch + 1);
     let mut commit = begin(turn, worker, epoch);
@@ -428,7 +453,7 @@ pub fn resume(
         );
     }
     commit.change(change);
-    commit.rune(Draft::new(turn_id, &TurnToolsFinished { results: vec![] })?.agent(agent_id).turn(turn_id));
+    commit.rune(Draft::new(turn_id, &TurnToolsFinished { results })?.agent(agent_id).turn(turn_id));
     Ok(commit)
 }
 
