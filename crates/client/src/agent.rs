@@ -24,6 +24,9 @@ pub struct Agent {
     /// Both in one word, for lists.
     #[serde(default)]
     pub badge: Option<String>,
+    /// What it does now: `llm`, `tool`, `waiting` or `resting`. Not in answers to commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activity: Option<String>,
     #[serde(default)]
     pub owner: Option<String>,
     /// The agent that made it.

@@ -3,6 +3,7 @@
 use crate::world::{World, text};
 use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
+use instar_testkit::model::Reply;
 use instar_tests::puppet;
 use serde_json::{Value, json};
 
@@ -21,6 +22,7 @@ pub(crate) static PLAIN: Group = Group {
         remembers,
         is_deleted_with_what_it_does,
         is_loaded_from_the_definition_of_another,
+        says_what_it_does,
     ],
 };
 
@@ -50,6 +52,42 @@ async fn puppet(world: &World) -> Result<(String, String)> {
     let session = world.session().await?;
     let agent = world.agent(&session, json!({"tools": TOOLS})).await?;
     Ok((session, agent))
+}
+
+/// Waits until it does this, as it says itself and in the list.
+async fn does(world: &World, session: &str, agent: &str, activity: &str) -> Result<()> {
+    world.until(&format!("/v1/agents/{agent}"), |agent| agent["activity"] == activity).await?;
+    world.until(&format!("/v1/agents?session={session}"), |all| all["data"][0]["activity"] == activity).await?;
+    Ok(())
+}
+
+async fn says_what_it_does(world: World) -> Result<()> {
+    world.script(|request| match request.user_text().as_str() {
+        "speak" => Reply::hang(),
+        _ if request.tool_results().is_empty() => Reply::call("slow_charge", json!({"token": "what it does"})),
+        _ => Reply::text("Done."),
+    });
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"tools": ["slow_charge"], "approval_mode": "auto"})).await?;
+    does(&world, &session, &agent, "resting").await?;
+    let turn = world.begin(&agent, "speak").await?;
+    does(&world, &session, &agent, "llm").await?;
+    world.act(&format!("/v1/turns/{turn}/interrupt"), json!({})).await?;
+    world.ended(&turn).await?;
+    does(&world, &session, &agent, "resting").await?;
+    let turn = world.begin(&agent, "charge").await?;
+    let call = world.call_is(&turn, "awaiting_approval").await?;
+    does(&world, &session, &agent, "waiting").await?;
+    world.act(&format!("/v1/tool-calls/{call}/approve"), json!({})).await?;
+    does(&world, &session, &agent, "tool").await?;
+    world.ended(&turn).await?;
+    does(&world, &session, &agent, "resting").await?;
+    let (code, told) = world.run(&["agent", "list", "--session", &session]).await?;
+    ensure!(code == 0 && told.contains("ACTIVITY") && told.contains("resting"), "{told}");
+    // One that is to begin as soon as its session goes on.
+    world.act(&format!("/v1/sessions/{session}/pause"), json!({})).await?;
+    world.send(&agent, "speak").await?;
+    does(&world, &session, &agent, "waiting").await
 }
 
 /// A step that makes a child which follows the same script.

@@ -1,5 +1,6 @@
 //! Agents: made, listed, started, stopped, ended.
 
+use super::activity::{self, ACTIVITIES, Seen, activity, is_at_tool};
 use super::budget;
 use super::command::Command;
 use super::session::known_state;
@@ -58,6 +59,13 @@ pub(crate) static AGENT: Shape = Shape {
         must("lifecycle", Kind::State(&agent_lifecycle::TABLE), "Whether it exists and is in a turn"),
         must("drive", Kind::State(&agent_drive::TABLE), "Whether it takes work"),
         must("badge", Kind::Text(40), "Both in one word"),
+        may(
+            "activity",
+            Kind::Choice(ACTIVITIES),
+            "What it does now: llm, its model is asked; tool, a call of it runs; waiting, its turn waits for a person, \
+             agents, an account, a provider or a worker; resting, it has no turn. Of one agent and in lists, not in \
+             answers to commands",
+        ),
         may("owner", Kind::Id("wrk"), "The worker that last had it"),
         may("parent_id", Kind::Id("agt"), "The agent that made it"),
         may("children", Kind::Texts(usize::MAX), "Agents that it made, oldest first; not in lists"),
@@ -352,23 +360,26 @@ pub(crate) async fn list(call: Arc<Call>) -> Result<Reply, Problem> {
     if let Some(before) = page.before {
         query = query.filter(agent::Column::Id.lt(before));
     }
-    let rows = query
+    let rows = activity::beside(query)
         .order_by_desc(agent::Column::Id)
         .limit(page.rows())
         .select_also(session::Entity)
+        .into_model::<Seen, session::Model>()
         .all(call.api.db())
         .await?;
-    let agents: Vec<agent::Model> = rows.iter().map(|(row, _)| row.clone()).collect();
+    let agents: Vec<agent::Model> = rows.iter().map(|(seen, _)| seen.agent.clone()).collect();
     let (limits, now) = (budget::of_agents(&call, &agents).await?, clock::now());
-    let with_limits = |(row, session): (agent::Model, Option<session::Model>)| {
+    let with_limits = |(seen, session): (Seen, Option<session::Model>)| {
+        let Seen { agent: row, live_turn, at_tool } = seen;
         let mut shown = show(&row);
+        shown["activity"] = activity(live_turn.as_deref(), row.owner.is_some(), at_tool).into();
         let own: Vec<_> = limits.iter().filter(|limit| limit.scope_id == row.id).cloned().collect();
         if let Some(session) = session {
             budget::add_state(&mut shown, &own, &session, now);
         }
         shown
     };
-    Ok(Reply::ok(page.answer(rows, |(row, _)| row.id, with_limits)))
+    Ok(Reply::ok(page.answer(rows, |(seen, _)| seen.agent.id, with_limits)))
 }
 
 pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
@@ -381,12 +392,18 @@ pub(crate) async fn get(call: Arc<Call>) -> Result<Reply, Problem> {
     shown["children"] = json!(children.into_iter().map(AgentId::from).collect::<Vec<_>>());
     let held = call.api.store().account_of(AgentId::from(row.id)).await?;
     shown["holds"] = json!(held.map(|account| account.name));
-    shown["waiting_for"] = waiting(&call, &row, &session).await?.into();
+    let (activity, waiting) = doing(&call, &row, &session).await?;
+    shown["activity"] = activity.into();
+    shown["waiting_for"] = waiting.into();
     Ok(Reply::ok(shown))
 }
 
-/// Why it does nothing, if it could.
-async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> Result<Option<Value>, Problem> {
+/// What it does, and why it does nothing if it could.
+async fn doing(
+    call: &Call,
+    row: &agent::Model,
+    session: &session::Model,
+) -> Result<(&'static str, Option<Value>), Problem> {
     let (db, id, now) = (call.api.db(), AgentId::from(row.id), clock::now());
     let live = turn::Entity::find()
         .filter(turn::Column::SessionId.eq(row.session_id))
@@ -396,6 +413,7 @@ async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> R
         .one(db)
         .await?;
     let budgets = call.api.store().budgets(&flow::payers(row)).await?;
+    let mut does = activity(None, false, false);
     let live = match live {
         Some(turn) => {
             let calls = call.api.store().calls_of(turn.id.into()).await?;
@@ -404,13 +422,15 @@ async fn waiting(call: &Call, row: &agent::Model, session: &session::Model) -> R
             let (busy, budgets, alive, untold) = (None, &budgets[..], &alive, &untold[..]);
             let around = Around { session, agent: row, busy, budgets, alive, untold, now };
             let waiting = waiting_for(&around, &turn, &calls);
+            let at_tool = calls.iter().any(is_at_tool);
+            does = activity(Some(&turn.status), row.owner.is_some(), at_tool);
             Some(Live { id: turn.id.into(), waiting })
         }
         None => None,
     };
     let letters = live.is_none() && !call.api.store().waiting(id).await?.is_empty();
     let pause = chrono::Duration::from_std(call.api.context.config.scheduler.nudge_pause()).unwrap_or_default();
-    Ok(agent_waits_for(session, row, live, letters, pause, &budgets, now))
+    Ok((does, agent_waits_for(session, row, live, letters, pause, &budgets, now)))
 }
 
 /// Built here rather than from the cascades: it has none, and must see both of the agent's states

@@ -1,6 +1,7 @@
 //! The nouns of the API: per noun what its answer looks like and what can be done with it.
 
 pub(crate) mod account;
+pub(crate) mod activity;
 pub(crate) mod agent;
 pub(crate) mod archive;
 pub(crate) mod asset;

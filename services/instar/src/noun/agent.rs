@@ -127,6 +127,7 @@ const COLUMNS: &[Column<Agent>] = &[
     ("MODEL", |a| a.model.clone()),
     ("LIFECYCLE", |a| a.lifecycle.clone()),
     ("DRIVE", |a| a.drive.clone()),
+    ("ACTIVITY", |a| a.activity.clone().unwrap_or_default()),
     ("ATTENTION", |a| if a.needs_attention { "yes".into() } else { String::new() }),
     ("PARENT", |a| a.parent_id.clone().unwrap_or_default()),
     ("LAST ERROR", |a| short(a.last_error.as_deref().unwrap_or_default(), 50)),
