@@ -501,7 +501,7 @@ pub fn lively() -> Vec<(Play, Fault)> {
         ["archive.write.before", "archive.write.after", "archive.commit.before", "archive.commit.after"];
     const PRUNES: [&str; 2] = ["archive.prune.before", "archive.prune.after"];
     const STEPS: [&str; 4] = ["runner.step.before", "runner.step.after", "runner.effect.before", "runner.effect.after"];
-    let places: [(Play, &'static str, &[&[&'static str]]); 23] = [
+    let places: [(Play, &'static str, &[&[&'static str]]); 24] = [
         (Play::Nudges, "scheduler", &[&COMMITS, &TIMERS]),
         (Play::Nudges, "agent-worker", &[&COMMITS]),
         (Play::Nudges, "api", &[&COMMITS]),
@@ -514,6 +514,7 @@ pub fn lively() -> Vec<(Play, Fault)> {
         (Play::Endings, "scheduler", &[&COMMITS, &SEALS, &ARCHIVES, &PRUNES]),
         (Play::Endings, "api", &[&COMMITS, &ARCHIVES]),
         (Play::Endings, "tool-runner", &[&COMMITS]),
+        (Play::Endings, "agent-worker", &[&COMMITS]),
         (Play::Missions, "scheduler", &[&COMMITS]),
         (Play::Missions, "tool-runner", &[&COMMITS, &NATIVE, &STEPS]),
         (Play::Missions, "agent-worker", &[&COMMITS]),

@@ -19,5 +19,6 @@ pub mod play;
 pub mod puppet;
 pub mod spree;
 pub mod stage;
+pub mod tally;
 pub mod troupe;
 pub mod voyage;

@@ -43,9 +43,11 @@ enum Chore {
     },
     /// Run a small fleet on the embedded default: turns, tool calls, an approval that waits
     Demo,
-    /// Strike every fault under load and check what must be true afterwards
+    /// Strike every fault under load and check what must be true afterwards; resumable with --tally FILE
     Faults {
-        /// After `--`: how many rounds, then a part of the faults' names; or `nobus`, then how many seconds without NATS
+        /// After `--`: how many rounds, then a part of the faults' names; --tally FILE keeps what is done and goes on
+        /// where it was, --until N goes on until so many have struck, --shard i/n takes a part of them. Or `nobus`, then
+        /// how many seconds without NATS
         #[arg(last = true)]
         extra: Vec<String>,
     },
