@@ -41,6 +41,24 @@ pub fn memory_mb(pid: u32) -> f64 {
     line.split_whitespace().nth(1).and_then(|kb| kb.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
+/// Open files of a process, and how many of them are sockets.
+pub fn open_files(pid: u32) -> Result<(usize, usize)> {
+    let folder = format!("/proc/{pid}/fd");
+    let links =
+        fs::read_dir(&folder).with_context(|| folder.clone())?.flatten().map(|entry| fs::read_link(entry.path()));
+    let (mut files, mut sockets) = (0, 0);
+    for link in links.flatten() {
+        files += 1;
+        sockets += usize::from(link.to_string_lossy().starts_with("socket:"));
+    }
+    Ok((files, sockets))
+}
+
+pub fn threads(pid: u32) -> Result<usize> {
+    let folder = format!("/proc/{pid}/task");
+    Ok(fs::read_dir(&folder).with_context(|| folder.clone())?.count())
+}
+
 /// What a database has done so far.
 #[derive(Clone, Copy, Debug)]
 pub struct Work {

@@ -84,6 +84,7 @@ fn describe() {
     describe_counter!(RETRIES, "Calls of a model made again, by class of error");
     describe_counter!(REPUBLISHED, "Runes published again because nobody knew of their arrival");
     describe_gauge!(CIRCUIT_OPEN, "Whether a model is left alone because it failed too often, by model");
+    describe_gauge!(TASKS, "Asynchronous tasks of this process, working or waiting");
     describe_gauge!(TURN_ACTIVE, "Turns in flight in this process");
     describe_gauge!(TURN_QUEUED, "Turns ready and not claimed");
     describe_gauge!(CALL_ACTIVE, "Tool calls in flight in this process");

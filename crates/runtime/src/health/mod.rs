@@ -9,6 +9,7 @@ mod metric;
 pub use metric::{MetricError, recorder};
 
 use crate::drain::Drain;
+use crate::telemetry::name::metric::TASKS;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -163,5 +164,8 @@ fn unready(failing: &[&str]) -> Response {
 }
 
 async fn render(State(served): State<Arc<Served>>) -> Response {
+    // Counted for whoever asks, and for nobody else.
+    let tasks = tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    metrics::gauge!(TASKS).set(tasks as f64);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], served.metrics.render()).into_response()
 }

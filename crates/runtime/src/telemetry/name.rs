@@ -76,6 +76,7 @@ pub mod metric {
     pub const SCHEDULE_TO_START: &str = "instar.turn.schedule_to_start.duration";
     pub const TURN_DURATION: &str = "instar.turn.duration";
     pub const TURNS: &str = "instar.turns";
+    pub const TASKS: &str = "instar.runtime.tasks";
     pub const TURN_ACTIVE: &str = "instar.turn.active";
     pub const TURN_QUEUED: &str = "instar.turn.queued";
     pub const CALL_ACTIVE: &str = "instar.tool_call.active";
