@@ -462,7 +462,7 @@ pub fn all() -> Vec<Fault> {
                 _ => false,
             };
             // Those that only a play passes are in `lively`.
-            let played = ["runner.account", "runner.native", "runner.step", "worker.summary"];
+            let played = ["runner.account", "runner.native", "runner.step", "worker.cut", "worker.summary"];
             if passes && !played.iter().any(|only| point.starts_with(only)) {
                 faults.push(Fault::Crash { service, point, nth: 3 });
             }
@@ -492,6 +492,7 @@ pub fn all() -> Vec<Fault> {
 pub fn lively() -> Vec<(Play, Fault)> {
     const TIMERS: [&str; 2] = ["scheduler.timer.before", "scheduler.timer.after"];
     const SUMMARIES: [&str; 2] = ["worker.summary.before", "worker.summary.after"];
+    const CUTS: [&str; 1] = ["worker.cut.before"];
     const NATIVE: [&str; 2] = ["runner.native.before", "runner.native.after"];
     const ACCOUNT: [&str; 4] =
         ["runner.account.before", "runner.account.after", "runner.effect.before", "runner.effect.after"];
@@ -524,7 +525,7 @@ pub fn lively() -> Vec<(Play, Fault)> {
         (Play::Plans, "agent-worker", &[&COMMITS]),
         (Play::Plans, "api", &[&COMMITS]),
         (Play::Words, "api", &[&COMMITS]),
-        (Play::Words, "agent-worker", &[&COMMITS]),
+        (Play::Words, "agent-worker", &[&COMMITS, &CUTS]),
         (Play::Words, "tool-runner", &[&COMMITS, &EFFECTS]),
     ];
     let mut faults = Vec::new();
