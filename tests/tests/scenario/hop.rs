@@ -227,7 +227,10 @@ async fn stays_stopped_until_a_person_lets_it_go_on(world: World) -> Result<()> 
             _ => diligent(request),
         }
     });
-    let (session, agent) = crew_with(&world, &["dig", "stumble"]).await?;
+    let tools = [&TOOLS[..], &["dig", "stumble"]].concat();
+    let root = world.described(json!({"tools": tools, "tool_approvals": {"stumble": "always"}}));
+    let made = world.act("/v1/sessions", json!({"name": world.name, "root_agent": root})).await?;
+    let (session, agent) = (text(&made, "id")?, text(&made, "root_agent_id")?);
     let gates = json!({"mission": "auto", "plan": "auto", "impl": "auto", "execute": "auto", "retry": "auto"});
     let mission = proposed(&world, &session, &agent, json!({"gates": gates})).await?;
     let (path, resume) = (format!("/v1/missions/{mission}"), format!("/v1/missions/{mission}/resume"));
@@ -240,7 +243,7 @@ async fn stays_stopped_until_a_person_lets_it_go_on(world: World) -> Result<()> 
     is_stopped(&world, &mission, &hop).await?;
     let other = world.request("PATCH", &path, Some(json!({"gates": {"retry": "manual"}}))).await?.is(200);
     ensure!(other["awaits"] == "person", "{other}");
-    world.act(&format!("/v1/tool-calls/{}/deny", text(&call, "id")?), json!({})).await?;
+    world.act(&format!("/v1/tool-calls/{}/deny", text(&call, "id")?), json!({"reason": "not now"})).await?;
     let turn = text(&call, "turn_id")?;
     world.ended(&turn).await?;
     let calls = world.calls(&turn, |calls| calls.len() == 2).await?;
