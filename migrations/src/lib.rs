@@ -32,6 +32,7 @@ mod m20261118_000300_create_registered_tools;
 mod m20261118_000400_let_keys_expire;
 mod m20261118_000541_count_letters;
 mod m20261119_000900_count_late_turns;
+mod m20261119_001500_count_days;
 mod schema;
 
 pub struct Migrator;
@@ -66,6 +67,7 @@ impl MigratorTrait for Migrator {
             Box::new(m20261118_000400_let_keys_expire::Migration),
             Box::new(m20261118_000541_count_letters::Migration),
             Box::new(m20261119_000900_count_late_turns::Migration),
+            Box::new(m20261119_001500_count_days::Migration),
         ]
     }
 }

@@ -78,6 +78,7 @@ pub fn agent_row(id: AgentId, session: SessionId, lifecycle: &str, drive: &str) 
         nudge_count: 0,
         letter_count: None,
         late_count: None,
+        today: None,
         last_error: None,
         config: json!({}),
         usage: json!({}),

@@ -40,6 +40,9 @@ pub struct Agent {
     /// Nothing more comes of it until a person looks at it.
     #[serde(default)]
     pub needs_attention: bool,
+    /// Why: `error`, `daily_limit`, `nudge_limit` or `letter_limit`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<String>,
     #[serde(default)]
     pub last_error: Option<String>,
     #[serde(default)]

@@ -5,7 +5,7 @@ use crate::connect::Store;
 use crate::entity::{agent, broadcast, message};
 use crate::error::StoreError;
 use chrono::{DateTime, Utc};
-use instar_core::id::{BroadcastId, SessionId};
+use instar_core::id::{BroadcastId, MessageId, SessionId};
 use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Select};
 use std::collections::HashSet;
 use uuid::Uuid;
@@ -89,6 +89,14 @@ impl Store {
             .column(agent::Column::Id)
             .limit(most);
         Ok(living.into_tuple::<Uuid>().all(&self.db).await?.len() as u64)
+    }
+
+    /// Whether one of these messages is not from another agent.
+    pub async fn any_from_people(&self, ids: &[MessageId]) -> Result<bool, StoreError> {
+        let ids: Vec<Uuid> = ids.iter().map(|id| id.uuid()).collect();
+        let found = message::Entity::find().filter(message::Column::Id.is_in(ids));
+        let found = found.filter(message::Column::Source.ne("agent")).select_only().column(message::Column::Id);
+        Ok(found.limit(1).into_tuple::<Uuid>().one(&self.db).await?.is_some())
     }
 
     /// Those of these messages that are there.

@@ -10,7 +10,8 @@ use futures::FutureExt;
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::machine::{By, turn as turn_machine};
 use instar_core::rune::Actor;
-use instar_runtime::flow::{self, Fatal, Spoken};
+use instar_runtime::context;
+use instar_runtime::flow::{self, Ceiling, Day, Fatal, Spoken, Today};
 use instar_runtime::plan::Work;
 use instar_runtime::{BUDGET, BUDGET_EXHAUSTED, Insisted, Ready};
 use instar_store::Answer;
@@ -97,8 +98,9 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
     }
     for _ in 0..LOOKS_MAX {
         let mut next = None;
+        let day = today(worker, held, &waiting).await;
         let build = || {
-            let (commit, turn) = build(worker, held, &ending, &waiting)?;
+            let (commit, turn) = build(worker, held, &ending, &waiting, day)?;
             next = turn;
             held.after_unwritten(worker.id, commit)
         };
@@ -113,7 +115,11 @@ pub(crate) async fn end(worker: &Worker, held: &mut Held, mut ending: Ending) ->
                     let said = flow::said_row(&held.turn, held.turn.iterations + 1, spoken);
                     held.transcript.extend(said);
                     held.agent.late_count = None;
-                    held.agent.usage = flow::booked(&held.agent, &flow::used(&held.turn, spoken.usage));
+                    let usage = flow::used(&held.turn, spoken.usage);
+                    if day.counts {
+                        held.agent.today = Some(serde_json::json!(day.after(&held.agent, &usage, clock::now())));
+                    }
+                    held.agent.usage = flow::booked(&held.agent, &usage);
                     let room = if worker.config.history_summaries { UNSUMMED_MAX } else { 0 };
                     worker.warm.rest(held.take(), worker.config.history_messages_max as usize + room);
                 }
@@ -186,11 +192,12 @@ fn build(
     held: &Held,
     ending: &Ending,
     waiting: &[MessageId],
+    day: Day,
 ) -> Result<(instar_store::Commit, Option<TurnId>), flow::FlowError> {
     let (turn, agent, pause) = (&held.turn, &held.agent, worker.nudge_pause);
     let calls_max = flow::provider_calls_max(agent, worker.config.provider_calls_max);
     let letters_max = worker.agents.letter_turns_max;
-    let rows = flow::Ending { turn, agent, worker: worker.id, waiting, pause, calls_max, letters_max };
+    let rows = flow::Ending { turn, agent, worker: worker.id, waiting, pause, calls_max, letters_max, day };
     match ending {
         Ending::Complete(spoken) => flow::complete(rows, spoken),
         Ending::ByLimit => flow::complete_by_limit(rows, gather::results(held)),
@@ -202,6 +209,33 @@ fn build(
         Ending::Failed { event, kind, why, partial, fatal } => flow::fail(rows, event, kind, why, partial, *fatal),
         Ending::GivenUp => flow::give_up(rows),
     }
+}
+
+/// Whether only agents have caused the turn.
+fn is_their_own(held: &Held) -> bool {
+    let own = held.transcript.iter().filter(|m| m.turn_id == Some(held.turn.id) && context::is_prompt(m));
+    let mut own = own.peekable();
+    match held.turn.cause.as_str() {
+        flow::NUDGE => true,
+        flow::AGENT_CAUSE | "user" => own.peek().is_some() && own.all(|m| m.source == flow::AGENT_SOURCE),
+        _ => false,
+    }
+}
+
+/// What the day's ceiling is, and whether the turn counts. Whether somebody waits who is no agent is looked up only
+/// where it makes a difference.
+async fn today(worker: &Worker, held: &Held, waiting: &[MessageId]) -> Day {
+    let ceiling = Ceiling::of(&held.agent, Ceiling::usual(&worker.agents));
+    let counts = is_their_own(held);
+    let price = worker.models.get(&held.agent.model).ok().and_then(|model| model.about().price);
+    let before = Today::of(&held.agent, clock::now());
+    let near = ceiling.cost.0 > 0 || ceiling.is_reached(Today { turns: before.turns + 1, ..before });
+    let mut asked = false;
+    if near && !waiting.is_empty() {
+        // Where it cannot be known, nobody is kept waiting.
+        asked = worker.hub.store().any_from_people(waiting).await.unwrap_or(true);
+    }
+    Day { ceiling, counts, price, asked }
 }
 
 fn over(worker: &Worker, held: &Held, ending: &Ending, next: Option<TurnId>) {

@@ -71,6 +71,12 @@ impl Problem {
         Problem::new(StatusCode::FORBIDDEN, "forbidden", "Not allowed", detail).with("role_needed", needs)
     }
 
+    /// The same with words of its own.
+    pub(crate) fn saying(mut self, detail: String) -> Self {
+        self.detail = detail;
+        self
+    }
+
     pub(crate) fn invalid(errors: Vec<(String, String)>) -> Self {
         let say = |(pointer, detail): &(String, String)| match pointer.as_str() {
             "" => detail.clone(),

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use instar_core::id::{AgentId, SessionId};
 use instar_runtime::{Ready, flow};
 use instar_store::entity::{agent, timer};
-use instar_store::{Addressee, Answer};
+use instar_store::{Addressee, Answer, clock};
 use uuid::Uuid;
 
 /// How often a nudge is worked out anew because somebody wrote the same rows.
@@ -44,6 +44,11 @@ async fn may_go_on(desk: &Desk, found: &Addressee) -> Result<bool> {
 /// False if somebody wrote the agent's row meanwhile.
 async fn nudge(desk: &Desk, agent: &agent::Model, fired: Option<Uuid>) -> Result<bool> {
     let (session, id) = (SessionId::from(agent.session_id), AgentId::from(agent.id));
+    let ceiling = flow::Ceiling::of(agent, flow::Ceiling::usual(&desk.config.agents));
+    if ceiling.is_reached(flow::Today::of(agent, clock::now())) {
+        let commit = flow::rest_for_today(agent, fired, desk.actor.clone())?;
+        return Ok(matches!(desk.hub.commit(commit).await?, Answer::Moved(_)));
+    }
     let (commit, turn) = flow::nudge(agent, fired, desk.actor.clone())?;
     let Answer::Moved(_) = desk.hub.commit(commit).await? else { return Ok(false) };
     let ready = Ready { session, agent: id, turn, epoch: agent.epoch, reason: "queued", news: None };
@@ -62,4 +67,21 @@ pub(crate) async fn sweep(desk: Desk) -> Result<()> {
     let nudged = nudged.buffer_unordered(AT_ONCE);
     let failed = nudged.filter_map(|done| std::future::ready(done.err())).collect::<Vec<_>>().await;
     failed.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// The day for which the agent has rested is over. True when there is nothing left to do.
+pub(crate) async fn new_day(desk: &Desk, timer: &timer::Model) -> Result<bool> {
+    let Ok(id) = timer.entity.parse::<AgentId>() else { return Ok(true) };
+    for _ in 0..LOOKS_MAX {
+        let Some(agent) = desk.hub.store().agent(id).await? else { return Ok(true) };
+        // Somebody else has started or ended it.
+        if agent.lifecycle != "idle" || !flow::rests_for_today(&agent) {
+            return Ok(true);
+        }
+        if let Answer::Moved(landed) = desk.hub.commit(flow::new_day(&agent, desk.actor.clone())?).await? {
+            desk.hub.follow(&landed.runes);
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

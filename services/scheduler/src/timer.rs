@@ -7,8 +7,8 @@ use futures::StreamExt;
 use instar_core::id::{BroadcastId, CallId, SessionId, TurnId};
 use instar_core::machine::tool_call as call_machine;
 use instar_runtime::flow::{
-    APPROVAL_TIMER, BIRTH_TIMER, BROADCAST_TIMER, CLOCK_TIMER, DISMISS_TIMER, NUDGE_TIMER, ORPHANS_TIMER, PLAN_TIMER,
-    RELAUNCH_TIMER, RESUME_TIMER, WAIT_TIMER,
+    APPROVAL_TIMER, BIRTH_TIMER, BROADCAST_TIMER, CLOCK_TIMER, DAY_TIMER, DISMISS_TIMER, NUDGE_TIMER, ORPHANS_TIMER,
+    PLAN_TIMER, RELAUNCH_TIMER, RESUME_TIMER, WAIT_TIMER,
 };
 use instar_runtime::step::STEP_TIMER;
 use instar_runtime::{ARCHIVE_TIMER, Act, ActError, Done, hold};
@@ -55,6 +55,7 @@ async fn carry_out(desk: &Desk, timer: timer::Model) -> Option<Uuid> {
         WAIT_TIMER => wait_over(desk, &timer).await,
         ORPHANS_TIMER => family::orphans(desk, &timer).await,
         NUDGE_TIMER => nudge::fire(desk, &timer).await,
+        DAY_TIMER => nudge::new_day(desk, &timer).await,
         RELAUNCH_TIMER => relaunch::fire(desk, &timer).await,
         STEP_TIMER => step::attempt(desk, &timer).await,
         CLOCK_TIMER => clock::ring(desk, &timer).await,

@@ -23,6 +23,15 @@ pub(crate) static PLAIN: Group = Group {
     ],
 };
 
+/// A day has two turns of its own.
+pub(crate) static DAILY: Group = Group {
+    name: "daily_drive",
+    config: "[scheduler]\nnudge_pause_ms = 50\n[agents]\nturns_per_day_max = 2\n",
+    environment: &[],
+    at_once: 4,
+    scenarios: scenarios![rests_for_the_day_until_its_ceiling_is_raised, rests_for_the_day_until_that_is_over],
+};
+
 /// Alone: writes fail here.
 pub(crate) static BROKEN: Group = Group {
     name: "broken_drive",
@@ -187,5 +196,67 @@ async fn goes_on_until_nobody_prompts_it(world: World) -> Result<()> {
     let shown = world.until(&format!("/v1/agents/{agent}"), rests).await?;
     ensure!(shown["nudge_count"] == 3, "{shown}");
     ensure!(world.runes_of(&session, "agent.nudged", 3).await?.len() == 3);
+    Ok(())
+}
+
+/// A new agent that goes on by itself, at its ceiling.
+async fn exhausted(world: &World) -> Result<(String, String)> {
+    world.script(|_| Reply::text("A step further."));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"loop": "autonomous"})).await?;
+    world.act(&format!("/v1/agents/{agent}/start"), json!({})).await?;
+    rests_for_the_day(world, &agent, 2).await?;
+    Ok((session, agent))
+}
+
+async fn rests_for_the_day(world: &World, agent: &str, turns: i64) -> Result<Value> {
+    let full = |shown: &Value| shown["attention"] == "daily_limit" && shown["today"]["turns"] == turns;
+    let shown = world.until(&format!("/v1/agents/{agent}"), full).await?;
+    ensure!(shown["drive"] == "idle" && shown["needs_attention"] == true, "{shown}");
+    Ok(shown)
+}
+
+/// X20: D5 by a daily ceiling, D3 when it is raised.
+async fn rests_for_the_day_until_its_ceiling_is_raised(world: World) -> Result<()> {
+    let (session, agent) = exhausted(&world).await?;
+    let idled = world.runes_of(&session, "agent.drive_idled", 1).await?;
+    ensure!(idled[0]["payload"]["reason"] == "daily_limit", "{idled:?}");
+    // What a person says is answered, and not counted.
+    ensure!(world.turn(&agent, "hello").await?["status"] == "completed");
+    rests_for_the_day(&world, &agent, 2).await?;
+    let path = format!("/v1/agents/{agent}");
+    let raised = |n: i64| json!({"turns_per_day_max": n});
+    let key = async |role: &str| text(&world.act("/v1/keys", json!({"name": role, "role": role})).await?, "key");
+    let got = world.request_as(&key("operator").await?, "PATCH", &path, Some(raised(3))).await?;
+    ensure!(got.status == 403 && got.body["role_needed"] == "approver" && got.text.contains("brake"), "{}", got.text);
+    for bad in [raised(-1), json!({"cost_per_day_max": "much"}), json!({"cost_per_day_max": "2.50"})] {
+        let got = world.request("PATCH", &path, Some(bad)).await?;
+        ensure!(got.status == 400 || got.status == 422, "{} {}", got.status, got.text);
+    }
+    ensure!(world.get(&path).await?["attention"] == "daily_limit", "what was refused has changed nothing");
+    let got = world.request_as(&key("approver").await?, "PATCH", &path, Some(raised(3))).await?;
+    ensure!(got.status == 200 && got.body["drive"] == "running", "{}", got.text);
+    let shown = rests_for_the_day(&world, &agent, 3).await?;
+    ensure!(shown["turns_per_day_max"] == 3, "{shown}");
+    // One that is started is told no sooner that it may not go on.
+    world.act(&format!("{path}/start"), json!({})).await?;
+    rests_for_the_day(&world, &agent, 3).await?;
+    let page = world.get(&format!("/v1/turns?agent={agent}")).await?;
+    let own = page["data"].as_array().into_iter().flatten().filter(|turn| turn["cause"] == "nudge").count();
+    ensure!(own == 3, "{own} turns of its own");
+    Ok(())
+}
+
+async fn rests_for_the_day_until_that_is_over(world: World) -> Result<()> {
+    let (_, agent) = exhausted(&world).await?;
+    let before = rests_for_the_day(&world, &agent, 2).await?["today"]["day"].clone();
+    // Midnight comes at once.
+    let store = world.store().await?;
+    let midnight = "UPDATE timers SET due_at = created_at WHERE kind = 'day' AND entity = ";
+    let changed = store.db().execute_unprepared(&format!("{midnight}'{agent}'")).await?.rows_affected();
+    ensure!(changed >= 1, "it has no timer");
+    let next = |shown: &Value| shown["today"]["turns"] == 1 && shown["drive"] == "idle";
+    let shown = world.until(&format!("/v1/agents/{agent}"), next).await?;
+    ensure!(shown["today"]["day"] != before && shown["attention"] == "nudge_limit", "{shown}");
     Ok(())
 }

@@ -90,6 +90,7 @@ const GROUPS: &[&Group] = &[
     &archive::AGED,
     &archive::BUCKET,
     &drive::PLAIN,
+    &drive::DAILY,
     &drive::BROKEN,
     &broadcast::PLAIN,
     &account::PLAIN,

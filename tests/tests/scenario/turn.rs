@@ -37,10 +37,7 @@ pub(crate) static HASTY: Group = Group {
     config: "[worker]\nturn_deadline_ms = 1500\n",
     environment: &[(CLOCK_VARIABLE, "600000")],
     at_once: 4,
-    scenarios: scenarios![
-        errs_only_when_its_time_is_over_three_times_in_a_row,
-        a_tool_outlasts_its_time,
-    ],
+    scenarios: scenarios![errs_only_when_its_time_is_over_three_times_in_a_row, a_tool_outlasts_its_time,],
 };
 
 /// Time for a second try, and no more.

@@ -105,9 +105,14 @@ impl World {
 
     /// The same where the fault may be ours.
     pub(crate) async fn answer(&self, method: &str, path: &str, body: Option<Value>) -> Result<Got> {
+        self.request_as(self.shared.fleet.key(), method, path, body).await
+    }
+
+    /// The same with another key.
+    pub(crate) async fn request_as(&self, key: &str, method: &str, path: &str, body: Option<Value>) -> Result<Got> {
         let method = reqwest::Method::from_bytes(method.as_bytes())?;
         let url = format!("http://127.0.0.1:{}{path}", self.shared.fleet.port());
-        let mut request = self.shared.http.request(method, url).bearer_auth(self.shared.fleet.key());
+        let mut request = self.shared.http.request(method, url).bearer_auth(key);
         if let Some(body) = &body {
             request = request.json(body);
         }

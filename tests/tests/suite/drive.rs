@@ -5,7 +5,7 @@ use chrono::{DateTime, Utc};
 use instar_core::id::{AgentId, SessionId, TurnId, WorkerId};
 use instar_core::machine::{By, agent_drive, session as session_machine, turn as turn_machine};
 use instar_core::rune::Rune;
-use instar_runtime::config::Config;
+use instar_runtime::config::{Config, ModelConfig};
 use instar_runtime::drain::Drain;
 use instar_runtime::flow::{self, Mode};
 use instar_runtime::{Act, Context as Service, Hub};
@@ -126,6 +126,22 @@ async fn an_agent_goes_on_by_itself_until_three_nudges_led_to_nothing(stage: Sta
         let said = format!("{:?}", request.messages());
         ensure!(said.contains("Carry on"), "{said}");
     }
+    troupe.audit(session).await
+}
+
+async fn what_an_agent_causes_itself_may_cost_so_much_a_day(stage: Stage) -> Result<()> {
+    let mut config = pausing(PAUSE_MS);
+    let price = json!({"input_per_mtok": "100000", "output_per_mtok": "0"});
+    let price = Some(serde_json::from_value(price)?);
+    config.models = vec![ModelConfig { name: "default".into(), price, ..ModelConfig::default() }];
+    config.agents.cost_per_day_max = Some("2".parse().map_err(anyhow::Error::msg)?);
+    let troupe = Troupe::start(&stage, Script::function(|_| Reply::text("A step.")), config).await?;
+    let (session, agent) = looping(&troupe).await?;
+    let row = in_drive(&troupe, agent, "idle").await?;
+    // Ten tokens a turn.
+    assert_eq!(causes(&turns(&troupe, agent).await?), [("nudge", "completed"); 2]);
+    let today = row.today.context("it is counted")?;
+    ensure!(today["turns"] == 2 && today["cost"] == "2" && today["rests"] == true, "{today}");
     troupe.audit(session).await
 }
 
@@ -438,7 +454,16 @@ async fn fails_by_its_provider(hub: &Hub, agent: AgentId) -> Result<()> {
     let (row, turn) = read().await?;
     let pause = chrono::Duration::seconds(2);
     let (agent, turn) = (&row, &turn);
-    let ending = flow::Ending { turn, agent, worker, waiting: &[], pause, calls_max: 10, letters_max: 0 };
+    let ending = flow::Ending {
+        turn,
+        agent,
+        worker,
+        waiting: &[],
+        pause,
+        calls_max: 10,
+        letters_max: 0,
+        day: flow::Day::default(),
+    };
     let silence = flow::Spoken::default();
     let (commit, _) = flow::fail(ending, "stream_error", "overloaded", "busy", &silence, flow::Fatal::Provider)?;
     cast::land(store, commit).await?;
@@ -490,6 +515,7 @@ async fn whoever_is_made_so_is_started_again_after_its_provider_failed(stage: St
 }
 
 on_both! {
+    what_an_agent_causes_itself_may_cost_so_much_a_day;
     whoever_is_made_so_is_started_again_after_its_provider_failed;
     who_comes_after_a_broadcast_hears_it_before_anything_else;
     who_comes_after_a_broadcast_has_expired_does_not_hear_it;

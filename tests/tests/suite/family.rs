@@ -662,7 +662,40 @@ async fn two_agents_do_not_keep_each_other_alive(stage: Stage) -> Result<()> {
     troupe.audit(session).await
 }
 
+async fn two_agents_cause_each_other_no_more_turns_than_a_day_has(stage: Stage) -> Result<()> {
+    let mut config = Config::default();
+    config.models.push(instar_runtime::config::ModelConfig { name: "default".into(), ..Default::default() });
+    (config.agents.letter_turns_max, config.agents.turns_per_day_max) = (0, 3);
+    let troupe = Troupe::start(&stage, correspondents(), config).await?;
+    let store = troupe.context.hub.store();
+    let (session, root) = parent(&troupe, tools()).await?;
+    run(&troupe, root, "go").await?;
+    let child = AgentId::from(children(&troupe, root).await?.pop().context("a child")?.id);
+    at_rest(&troupe, session).await?;
+    let mut resting = Vec::new();
+    for id in [root, child] {
+        let row = store.agent(id).await?.context("an agent")?;
+        let today = row.today.clone().context("it is counted")?;
+        ensure!(today["turns"].as_i64() <= Some(3), "{today}");
+        if row.drive == "idle" {
+            ensure!(today["turns"] == 3 && today["rests"] == true, "{today}");
+            resting.push(id);
+        }
+    }
+    let resting = resting.pop().context("one rests")?;
+    assert_eq!(store.waiting(resting).await?.len(), 1, "the last letter is kept");
+    let runes = audit::runes(store, session).await?;
+    let idled = runes.iter().find(|rune| rune.kind == "agent.drive_idled").context("it is told")?;
+    ensure!(idled.payload.get().contains("daily_limit"), "{}", idled.payload.get());
+    // A person is answered, and what has waited is read with that.
+    let turn = run(&troupe, resting, "how are you").await?;
+    assert_eq!(turn.output.as_deref(), Some("Good to hear from you."));
+    assert_eq!(store.waiting(resting).await?.len(), 0);
+    troupe.audit(session).await
+}
+
 on_both! {
+    two_agents_cause_each_other_no_more_turns_than_a_day_has;
     two_agents_do_not_keep_each_other_alive;
     agents_that_make_agents_at_once_make_no_more_than_the_session_may_have;
     a_child_in_the_making_may_end_and_may_be_spoken_to;

@@ -109,6 +109,7 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
             pause: chrono::Duration::seconds(2),
             calls_max: 10,
             letters_max: 0,
+            day: flow::Day::default(),
         },
         &spoken("It said hi."),
     )?;
@@ -165,6 +166,7 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
             pause: chrono::Duration::seconds(2),
             calls_max: 10,
             letters_max: 0,
+            day: flow::Day::default(),
         },
         &spoken("bye"),
     )?;
@@ -179,6 +181,7 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
             pause: chrono::Duration::seconds(2),
             calls_max: 10,
             letters_max: 0,
+            day: flow::Day::default(),
         },
         &spoken("bye"),
     )?;

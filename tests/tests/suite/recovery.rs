@@ -107,6 +107,7 @@ impl Claimed {
             pause: chrono::Duration::seconds(2),
             calls_max: 10,
             letters_max: 0,
+            day: flow::Day::default(),
         };
         let soon = chrono::Utc::now() + chrono::Duration::seconds(1);
         Ok(vec![

@@ -43,12 +43,16 @@ pub fn badge(lifecycle: &str, drive: &str) -> &'static str {
         .unwrap_or(Drive::Idle.token())
 }
 
-/// Whether nothing more comes of the agent until a person looks at it: it erred, or it rests because its nudges
-/// led to nothing, or because it and others only wrote to each other. A start or a message of a person sets both
-/// counts back. An agent that a letter wakes is running: one that rests and has had some was put to rest.
-pub fn needs_attention(drive: &str, nudge_count: i64, letter_count: i64) -> bool {
-    let rests = drive == Drive::Idle.token() && (nudge_count >= NUDGES_MAX || letter_count > 0);
-    drive == Drive::Errored.token() || rests
+/// Why nothing more comes of the agent until a person looks at it: it erred, or it rests because it has caused as much
+/// today as it may (`full`), because its nudges led to nothing, or because it and others only wrote to each other. A start
+/// or a message of a person sets the last two counts back. An agent that a letter wakes is running: one that rests and has
+/// had some was put to rest.
+pub fn attention(drive: &str, full: bool, nudge_count: i64, letter_count: i64) -> Option<&'static str> {
+    if drive == Drive::Errored.token() {
+        return Some("error");
+    }
+    let whys = [(full, "daily_limit"), (nudge_count >= NUDGES_MAX, "nudge_limit"), (letter_count > 0, "letter_limit")];
+    whys.into_iter().find(|(holds, _)| *holds && drive == Drive::Idle.token()).map(|(_, why)| why)
 }
 
 #[cfg(test)]

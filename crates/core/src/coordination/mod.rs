@@ -7,6 +7,6 @@ mod agent;
 mod hop;
 mod step;
 
-pub use agent::{PAIRS, STOP_GRACE_MS, badge, needs_attention, pair_allowed, pair_transient};
+pub use agent::{PAIRS, STOP_GRACE_MS, attention, badge, pair_allowed, pair_transient};
 pub use hop::{HOPS, HopRow, hop_allowed, hop_transient};
 pub use step::{STEPS, StepRow, steps_allowed, steps_allowed_after};

@@ -18,7 +18,7 @@ super::machine! {
         BroadcastReceived    "broadcast_received"     [User]              "a broadcast reaches it";
         AgentMessageReceived "agent_message_received" [Agent]             "a message of another agent";
         NudgeTurnEnded       "nudge_turn_ended"       [System]            "a turn with a synthetic prompt completed";
-        NudgeLimitReached    "nudge_limit_reached"    [System]            "three nudge turns, or too many that letters caused, in a row without a user message";
+        NudgeLimitReached    "nudge_limit_reached"    [System]            "three nudge turns, or too many that letters caused, in a row without a user message; or too many of its own in a day";
         Stop                 "stop"                   [User]              "a person stops it";
         Hold                 "hold"                   [User]              "a person keeps an idle agent from waking";
         ExecutionError       "execution_error"        [System]            "a drive-fatal error";
@@ -35,7 +35,7 @@ super::machine! {
         "D3"  [Idle]    Start                => Running emits ["agent.drive_started"]  "lifecycle not ended; nudge_count = 0, last_error cleared";
         "D4"  [Idle]    MessageReceived      => Running emits ["agent.message_received", "agent.drive_started"] "message durable first; nudge_count = 0";
         "D4"  [Idle]    BroadcastReceived    => Running emits ["agent.message_received", "agent.drive_started"] "message durable first; nudge_count = 0";
-        "D5"  [Running] NudgeLimitReached    => Idle    emits ["agent.drive_idled"]    "nudge_count >= 3 at turn end, or letter_turns_max reached; needs_attention";
+        "D5"  [Running] NudgeLimitReached    => Idle    emits ["agent.drive_idled"]    "nudge_count >= 3 at turn end, letter_turns_max or a daily ceiling reached; needs_attention";
         "D6"  [Running] Stop                 => Stopped emits ["agent.drive_stopped"]  "written before anything is awaited";
         "D7"  [Running] ExecutionError       => Errored emits ["agent.drive_errored"]  "drive-fatal class";
         "D8"  [Running] NudgeTurnEnded       => stay    emits ["agent.nudged"]         "nudge_count + 1, then the D5 check";

@@ -87,6 +87,11 @@ fn agents(config: &Config, found: &mut Found) {
     found.range("agents.children_max", config.agents.children_max, 1, CHILDREN_MAX);
     found.range("agents.children_at_work_max", config.agents.children_at_work_max, 1, CHILDREN_MAX);
     found.range("agents.depth_max", config.agents.depth_max, 0, DEPTH_MAX);
+    let unpriced = config.models.iter().find(|model| model.price.is_none());
+    if let (Some(_), Some(model)) = (config.agents.cost_per_day_max, unpriced) {
+        let why = format!("cannot be counted: model {:?} has no price; give it one, or leave this out", model.name);
+        found.say("agents.cost_per_day_max", why);
+    }
     found.range("plans.workers_max", config.plans.workers_max, 0, CHILDREN_MAX);
     found.range("plans.start_timeout_ms", config.plans.start_timeout_ms, 100, HOUR_MS);
     for (role, model) in &config.agents.models {

@@ -1,6 +1,7 @@
 //! One struct per concern. A duration is in milliseconds (`…_ms`), a size in bytes (`…_bytes…`).
 
 use super::Secret;
+use instar_core::budget::Cost;
 use instar_core::decide::PROVIDER_CALLS_MAX;
 use serde::{Deserialize, Deserializer};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -158,6 +159,11 @@ pub struct AgentsConfig {
     pub letter_turns_max: u32,
     /// Agents of one session that have not ended. Default 0: any number.
     pub session_max: u32,
+    /// Turns of an agent in a day (UTC) that nobody asked for, or that only messages of other agents did; then it rests
+    /// until the day is over, or until an approver raises its own ceiling. Default 2 000; 0: any number.
+    pub turns_per_day_max: u32,
+    /// What such turns may cost, as an amount such as "2.50" in the currency of the models' prices. Default: any amount.
+    pub cost_per_day_max: Option<Cost>,
     /// The model of a child by its role, where the call names none. Default: none, the parent's.
     pub models: std::collections::BTreeMap<String, String>,
 }
@@ -170,6 +176,8 @@ impl Default for AgentsConfig {
             depth_max: 3,
             letter_turns_max: 50,
             session_max: 0,
+            turns_per_day_max: 2_000,
+            cost_per_day_max: None,
             models: Default::default(),
         }
     }

@@ -297,6 +297,7 @@ pub(super) fn bear(commit: &mut Commit, session: SessionId, born: Newborn<'_>) -
         nudge_count: 0,
         letter_count: None,
         late_count: None,
+        today: None,
         last_error,
         config: object(new.config),
         usage: json!({}),

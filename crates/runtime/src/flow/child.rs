@@ -3,9 +3,11 @@
 
 use super::birth::{NewAgent, Newborn, bear, takes_agents};
 use super::budget::payers_of;
+use super::daily::{self, Ceiling, Today};
 use super::letter;
 use super::message::queue;
 use super::{FlowError, step};
+use chrono::{DateTime, Utc};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::machine::{By, agent_drive, agent_lifecycle};
 use instar_core::rune::payload::{AgentDriveStarted, AgentFailed, AgentMessage, AgentReady};
@@ -39,36 +41,60 @@ pub struct Told {
     pub message: MessageId,
     /// The turn that will answer it; none while it waits behind another.
     pub turn: Option<TurnId>,
-    /// It lies there until a person says something or starts the agent.
-    pub waits: bool,
+    /// Why it lies there for now, if it does.
+    pub waits: Option<Waits>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Until a person says something or starts the agent.
+    Person,
+    /// Until tomorrow, or until the agent's ceiling is raised.
+    Tomorrow,
+}
+
+/// Why a letter causes no turn of an agent that is free.
+pub fn letter_waits(to: &agent::Model, turns_max: u32, ceiling: Ceiling, at: DateTime<Utc>) -> Option<Waits> {
+    if letter::letters_are_enough(to, turns_max) {
+        return Some(Waits::Person);
+    }
+    Ceiling::of(to, ceiling).is_reached(Today::of(to, at)).then_some(Waits::Tomorrow)
 }
 
 /// Has `to` receive a letter: it wakes if it is idle, and else reads it after what it does now. `busy` as
 /// for a person's message. Nudges go on being counted, and after `turns_max` turns without a word of a person it
-/// rests and the letter waits: two agents must not keep each other alive for ever.
+/// rests and the letter waits: two agents must not keep each other alive for ever. So it does once it has caused as much
+/// today as `ceiling` allows.
 pub fn tell(
     commit: &mut Commit,
     letter: Letter<'_>,
     to: &agent::Model,
     busy: bool,
     turns_max: u32,
+    ceiling: Ceiling,
 ) -> Result<Told, FlowError> {
     let (session, id) = (SessionId::from(to.session_id), AgentId::from(to.id));
     let message = MessageId::from(Uuid::now_v7());
     let change = Change::entity(&agent::TABLE, id).version(to.version);
-    if !busy && letter::letters_are_enough(to, turns_max) {
+    let waits = letter_waits(to, turns_max, ceiling, commit.at()).filter(|_| !busy);
+    if let Some(why) = waits {
         // Written, so that whoever has a word of a person at the same moment looks again.
         let mut change = change.set(agent::Column::NudgeCount, to.nudge_count);
         if to.drive == "running" {
             change = change.moving(step(&agent_drive::TABLE, &to.drive, "agent_message_received", By::Agent)?);
         }
         received(commit, letter, id, message, false)?;
-        if to.drive == "running" {
-            change = letter::rest(commit, to, change, &to.drive)?;
+        match why {
+            Waits::Person if to.drive == "running" => change = letter::rest(commit, to, change, &to.drive)?,
+            Waits::Tomorrow if !daily::rests_for_today(to) => {
+                let today = Today::of(to, commit.at());
+                change = daily::rest(commit, to, change, &to.drive, today)?;
+            }
+            _ => {}
         }
         commit.change(change);
         commit.insert(&message::TABLE, row(commit, letter.from, id, message, None, letter.text()));
-        return Ok(Told { message, turn: None, waits: true });
+        return Ok(Told { message, turn: None, waits });
     }
     let drive = step(&agent_drive::TABLE, &to.drive, "agent_message_received", By::Agent)?;
     let turn = (!busy).then(|| TurnId::from(Uuid::now_v7()));
@@ -85,7 +111,7 @@ pub fn tell(
     if let Some(turn) = turn {
         queue(commit, session, id, turn, vec![message], AGENT_CAUSE, None)?;
     }
-    Ok(Told { message, turn, waits: false })
+    Ok(Told { message, turn, waits: None })
 }
 
 fn received(

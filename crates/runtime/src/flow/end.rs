@@ -1,6 +1,7 @@
 //! The end of a turn, as the worker that owns its agent writes it: turn and agent end it together,
 //! and input that waits gets the next turn in the same commit.
 
+use super::daily::{self, Day};
 use super::letter;
 use super::message::queue;
 use super::nudge::{NUDGE, count, is_autonomous, nudge_later};
@@ -20,6 +21,7 @@ use instar_core::rune::payload::{
 };
 use instar_store::entity::{agent, message, timer as timer_row, turn};
 use instar_store::{Change, Commit};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -49,6 +51,7 @@ pub struct Ending<'a> {
     pub calls_max: u32,
     /// Turns in a row that letters of other agents may cause; 0: any number.
     pub letters_max: u32,
+    pub day: Day,
 }
 
 impl Ending<'_> {
@@ -101,9 +104,24 @@ impl Ending<'_> {
         })
     }
 
-    /// What follows the turn: the end of the agent if that was asked for, else the turn for what waits.
-    fn after(&self, commit: &mut Commit, agent: Change, drive: &str) -> Result<Option<TurnId>, FlowError> {
+    /// What follows the turn: the end of the agent if that was asked for, else the turn for what waits. `usage` as for
+    /// the agent's row.
+    fn after(
+        &self,
+        commit: &mut Commit,
+        agent: Change,
+        drive: &str,
+        usage: &Value,
+    ) -> Result<Option<TurnId>, FlowError> {
         let Some(event) = self.ends() else {
+            let today = self.day.after(self.agent, usage, commit.at());
+            let more = !self.waiting.is_empty() || is_autonomous(self.agent);
+            if more && drive == "running" && !self.day.asked && self.day.ceiling.is_reached(today) {
+                let agent = daily::rest(commit, self.agent, agent, drive, today)?;
+                commit.change(agent);
+                return Ok(None);
+            }
+            let agent = if self.day.counts { agent.set(agent::Column::Today, json!(today)) } else { agent };
             if !self.waiting.is_empty()
                 && drive == "running"
                 && letter::letters_are_enough(self.agent, self.letters_max)
@@ -134,13 +152,13 @@ impl Ending<'_> {
     }
 
     /// What follows a turn that is complete.
-    fn completed(&self, commit: &mut Commit, agent: Change) -> Result<Option<TurnId>, FlowError> {
+    fn completed(&self, commit: &mut Commit, agent: Change, usage: &Value) -> Result<Option<TurnId>, FlowError> {
         let counts = self.turn.cause == NUDGE && self.agent.drive == "running" && self.ends().is_none();
         if !counts {
-            return self.after(commit, agent, &self.agent.drive);
+            return self.after(commit, agent, &self.agent.drive, usage);
         }
         let (agent, drive) = count(commit, self.agent, agent)?;
-        self.after(commit, agent, drive)
+        self.after(commit, agent, drive, usage)
     }
 
     /// The turn after this one, if messages wait.
@@ -177,13 +195,13 @@ pub fn complete(ending: Ending<'_>, spoken: &Spoken) -> Result<(Commit, Option<T
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
     let agent = ending.agent("turn_completed", &usage)?;
     let told = TurnCompleted {
-        usage: serde_json::from_value(usage)?,
+        usage: Usage::deserialize(&usage)?,
         final_output: None,
         finish_reason: spoken.finish.clone(),
         iterations: turn.iterations + 1,
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    let next = ending.completed(&mut commit, agent)?;
+    let next = ending.completed(&mut commit, agent, &usage)?;
     Ok((commit, next))
 }
 
@@ -207,7 +225,7 @@ pub fn complete_by_limit(ending: Ending<'_>, results: Vec<CallSummary>) -> Resul
         iterations: turn.iterations,
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    let next = ending.completed(&mut commit, agent)?;
+    let next = ending.completed(&mut commit, agent, &turn.usage)?;
     Ok((commit, next))
 }
 
@@ -283,9 +301,10 @@ fn broken(ending: Ending<'_>, mut agent: Change, failure: Failure<'_>) -> Result
     let (agent_id, turn_id) = ids(ending.turn);
     let mut commit = ending.begin();
     let error = json!({"error_type": error_type, "message": why});
+    let usage = used(ending.turn, partial.usage);
     let mut change = ending.turn(event, commit.at())?.set(turn::Column::Error, error);
     if partial.usage != Usage::default() {
-        change = change.set(turn::Column::Usage, used(ending.turn, partial.usage));
+        change = change.set(turn::Column::Usage, usage.clone());
     }
     commit.change(change);
     settle(&mut commit, ending.turn, spent);
@@ -304,10 +323,10 @@ fn broken(ending: Ending<'_>, mut agent: Change, failure: Failure<'_>) -> Result
         }
         // What waits goes on waiting: an errored agent takes no turn until it is relaunched.
         let waits = Ending { waiting: &[], ..ending };
-        let next = waits.after(&mut commit, agent, "errored")?;
+        let next = waits.after(&mut commit, agent, "errored", &usage)?;
         return Ok((commit, next));
     }
-    let next = ending.after(&mut commit, agent, &ending.agent.drive)?;
+    let next = ending.after(&mut commit, agent, &ending.agent.drive, &usage)?;
     Ok((commit, next))
 }
 
@@ -338,6 +357,6 @@ pub fn interrupt(
         forced: event == "interrupt_timeout",
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
-    let next = ending.after(&mut commit, agent, &ending.agent.drive)?;
+    let next = ending.after(&mut commit, agent, &ending.agent.drive, &usage)?;
     Ok((commit, next))
 }

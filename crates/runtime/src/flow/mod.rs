@@ -9,6 +9,7 @@ mod broadcast;
 mod budget;
 mod call;
 mod child;
+mod daily;
 mod end;
 mod excerpt;
 mod letter;
@@ -33,7 +34,14 @@ pub use call::{
     CALL_ATTEMPTS_MAX, Outcome, RUNNER_LOST, event, kills_runners, lost, progress, result, result_json, runs_again,
     start, state_after, status_token,
 };
-pub use child::{AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, bear_child, fail_child, finish_child, tell};
+pub use child::{
+    AGENT_CAUSE, AGENT_SOURCE, Child, Letter, Told, Waits as LetterWaits, bear_child, fail_child, finish_child,
+    letter_waits, tell,
+};
+pub use daily::{
+    COST_PER_DAY, Ceiling, DAILY_LIMIT, DAY_TIMER, Day, TURNS_PER_DAY, Today, amount, go_on_today, new_day,
+    rest_for_today, rests_for_today,
+};
 pub use end::{
     CALLS_MAX, Ending, Fatal, ORPHANS_TIMER, complete, complete_by_limit, fail, give_up, interrupt, provider_calls_max,
 };

@@ -28,6 +28,9 @@ pub struct Model {
     pub letter_count: Option<i64>,
     /// Turns in a row that passed their deadline.
     pub late_count: Option<i64>,
+    /// What it has caused itself on the day on which it last did.
+    #[sea_orm(column_type = "JsonBinary", nullable)]
+    pub today: Option<Json>,
     pub last_error: Option<String>,
     #[sea_orm(column_type = "JsonBinary")]
     pub config: Json,

@@ -14,7 +14,7 @@ use crate::settle::{raise, refuse, settle, settle_within};
 use crate::shape::{Kind, Shape, Wrong, may, must};
 use crate::state::Api;
 use axum::http::StatusCode;
-use instar_core::coordination::{badge, needs_attention, pair_allowed};
+use instar_core::coordination::{attention, badge, pair_allowed};
 use instar_core::decide::{PROVIDER_CALLS_LIMIT, Scope};
 use instar_core::id::{AgentId, SessionId, WorkerId};
 use instar_core::machine::{Refusal, agent_drive, agent_lifecycle};
@@ -35,6 +35,11 @@ pub(crate) const PROMPT_BYTES_MAX: usize = 128 * 1024;
 pub(crate) const TOOLS_MAX: usize = 500;
 pub(crate) const APPROVAL_MODES: &[&str] = &["full_access", "auto", "read_only"];
 pub(crate) const LOOPS: &[&str] = &["reactive", "autonomous"];
+const ATTENTION: &[&str] = &["error", "daily_limit", "nudge_limit", "letter_limit"];
+pub(crate) const TURNS_PER_DAY: &str =
+    "Turns of its own in a day, with those that messages of agents cause; 0: any number; agents.turns_per_day_max";
+pub(crate) const COST_PER_DAY: &str =
+    "What those may cost, such as \"2.50\"; \"0\": any amount; agents.cost_per_day_max";
 pub(crate) const PROVIDER_CALLS: &str = "Provider calls of one turn, 1 to 1000; worker.provider_calls_max";
 pub(crate) const RELAUNCH: &str =
     "How long after a failure of its provider it is started again by itself, three times at the most; never";
@@ -71,6 +76,8 @@ pub(crate) static AGENT: Shape = Shape {
         may("children", Kind::Texts(usize::MAX), "Agents that it made, oldest first; not in lists"),
         must("nudge_count", Kind::Integer, "Nudges since the last message of a person"),
         must("needs_attention", Kind::Bool, "It rests or stands still until a person looks at it"),
+        may("attention", Kind::Choice(ATTENTION), "Why: daily_limit ends with the day, or when its ceiling is raised"),
+        may("today", Kind::Object, "What it caused itself on the last day (UTC) on which it did: day, turns, cost"),
         may("last_error", Kind::Prose(usize::MAX), "Why its drive is errored"),
         must("usage", Kind::Object, "Tokens, tool calls and turns so far"),
         may(
@@ -87,6 +94,8 @@ pub(crate) static AGENT: Shape = Shape {
         may("policy", Kind::Object, POLICY),
         must("budget", Kind::Object, "Its limits; of each what is used, reserved and remaining"),
         may("provider_calls_max", Kind::Integer, "Provider calls of one turn, where it has a limit of its own"),
+        may("turns_per_day_max", Kind::Integer, TURNS_PER_DAY),
+        may("cost_per_day_max", Kind::Any, COST_PER_DAY),
         may("relaunch_after_ms", Kind::Integer, RELAUNCH),
         may("account", Kind::Object, "The account that it claims when a call needs one: {name} or {pool}"),
         may("holds", Kind::Text(100), "Of one agent: the account that it has now"),
@@ -297,6 +306,7 @@ pub(crate) async fn admit(
 }
 
 pub(crate) fn show(row: &agent::Model) -> Value {
+    let attention = attention(&row.drive, flow::rests_for_today(row), row.nudge_count, row.letter_count.unwrap_or(0));
     let config = |name: &str, absent: Value| match row.config.get(name) {
         Some(value) if !value.is_null() => value.clone(),
         _ => absent,
@@ -313,7 +323,9 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "owner": row.owner.map(WorkerId::from),
         "parent_id": row.parent_id.map(AgentId::from),
         "nudge_count": row.nudge_count,
-        "needs_attention": needs_attention(&row.drive, row.nudge_count, row.letter_count.unwrap_or(0)),
+        "needs_attention": attention.is_some(),
+        "attention": attention,
+        "today": flow::Today::shown(row),
         "last_error": row.last_error,
         "usage": row.usage,
         "system_prompt": config("system_prompt", Value::Null),
@@ -324,6 +336,8 @@ pub(crate) fn show(row: &agent::Model) -> Value {
         "policy": config("policy", Value::Null),
         "budget": config("budget", json!({})),
         "provider_calls_max": config(flow::CALLS_MAX, Value::Null),
+        "turns_per_day_max": config(flow::TURNS_PER_DAY, Value::Null),
+        "cost_per_day_max": config(flow::COST_PER_DAY, Value::Null),
         "relaunch_after_ms": config(flow::RELAUNCH_AFTER, Value::Null),
         "account": config("account", Value::Null),
         "created_at": row.created_at,

@@ -49,7 +49,7 @@ pub(crate) fn short(rows: &[budget::Model]) -> Option<Value> {
     Some(told)
 }
 
-fn is_priced(call: &Call, model: &str) -> bool {
+pub(crate) fn is_priced(call: &Call, model: &str) -> bool {
     call.api.context.config.models.iter().any(|known| known.name == model && known.price.is_some())
 }
 

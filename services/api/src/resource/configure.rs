@@ -1,16 +1,18 @@
 //! An agent's configuration, changed while it lives. It counts from the next turn on.
 
 use super::agent::{
-    APPROVAL_MODES, LOOPS, PROMPT_BYTES_MAX, RELAUNCH, TOOLS_MAX, bad_approvals, bad_policy, bad_relaunch, show,
-    too_many_calls, unknown_model, unknown_tools,
+    APPROVAL_MODES, COST_PER_DAY, LOOPS, PROMPT_BYTES_MAX, RELAUNCH, TOOLS_MAX, TURNS_PER_DAY, bad_approvals,
+    bad_policy, bad_relaunch, show, too_many_calls, unknown_model, unknown_tools,
 };
 use super::{account, budget};
+use crate::auth::Role;
 use crate::call::{Call, Reply};
 use crate::problem::Problem;
 use crate::settle::settle;
-use crate::shape::{Kind, Shape, may};
+use crate::shape::{Kind, Shape, Wrong, may};
 use instar_core::budget::Limits;
 use instar_core::id::{AgentId, SessionId};
+use instar_core::machine::By;
 use instar_core::rune::Draft;
 use instar_core::rune::payload::ConfigUpdated;
 use instar_runtime::flow;
@@ -38,15 +40,28 @@ pub(crate) static CONFIGURE: Shape = Shape {
             "The account it claims when a call next needs one: a name, or {\"pool\": …}; null: none any more",
         ),
         may("provider_calls_max", Kind::Integer, "Provider calls of one turn, 1 to 1000; null: as is usual"),
+        may("turns_per_day_max", Kind::Integer, TURNS_PER_DAY),
+        may("cost_per_day_max", Kind::Any, COST_PER_DAY),
         may("relaunch_after_ms", Kind::Integer, RELAUNCH),
         may("budget", Kind::Budget, "Limits that replace those of the same name; null takes one away"),
     ],
 };
 
+/// More is as good as any number.
+const TURNS_PER_DAY_LIMIT: i64 = 1_000_000_000;
+
 /// What null takes away; of anything else it says nothing.
-const REMOVABLE: [&str; 5] = ["system_prompt", "policy", "account", flow::CALLS_MAX, flow::RELAUNCH_AFTER];
+const REMOVABLE: [&str; 7] = [
+    "system_prompt",
+    "policy",
+    "account",
+    flow::CALLS_MAX,
+    flow::RELAUNCH_AFTER,
+    flow::TURNS_PER_DAY,
+    flow::COST_PER_DAY,
+];
 /// What is kept in the agent's `config` as it is given.
-const KEPT: [&str; 10] = [
+const KEPT: [&str; 12] = [
     "system_prompt",
     "tools",
     "loop",
@@ -57,7 +72,22 @@ const KEPT: [&str; 10] = [
     "account",
     flow::CALLS_MAX,
     flow::RELAUNCH_AFTER,
+    flow::TURNS_PER_DAY,
+    flow::COST_PER_DAY,
 ];
+/// Its ceilings per day: only who may approve takes the brakes off.
+const BRAKES: [&str; 2] = [flow::TURNS_PER_DAY, flow::COST_PER_DAY];
+
+/// What is wrong with ceilings per day.
+fn bad_ceilings(changes: &serde_json::Map<String, Value>) -> Wrong {
+    let given = |name: &str| changes.get(name).filter(|value| !value.is_null());
+    let turns = given(flow::TURNS_PER_DAY).and_then(Value::as_i64).filter(|n| !(0..=TURNS_PER_DAY_LIMIT).contains(n));
+    let turns = turns.map(|_| (flow::TURNS_PER_DAY, format!("must be 0 to {TURNS_PER_DAY_LIMIT}; 0 for any number")));
+    let cost = given(flow::COST_PER_DAY).filter(|value| flow::amount(value).is_none());
+    let why = "must be an amount: a text such as \"2.50\", or a whole number; \"0\" for any amount";
+    let cost = cost.map(|_| (flow::COST_PER_DAY, why.to_owned()));
+    turns.into_iter().chain(cost).map(|(name, why)| (format!("/{name}"), why)).collect()
+}
 
 pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
     let counts = |name: &str, value: &Value| !value.is_null() || REMOVABLE.contains(&name);
@@ -66,6 +96,14 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
     if changes.is_empty() {
         let known = CONFIGURE.fields.iter().map(|field| field.name).collect::<Vec<_>>().join(", ");
         return Err(Problem::invalid(vec![(String::new(), format!("nothing to change; give one of: {known}"))]));
+    }
+    if BRAKES.iter().any(|name| changes.contains_key(*name)) && call.caller.role < Role::Approver {
+        let why = format!(
+            "this key is a {}; to set {} takes an approver's: what an agent may cause itself in a day is a brake",
+            call.caller.role.token(),
+            BRAKES.join(" or ")
+        );
+        return Err(Problem::forbidden(call.caller.role.token(), Role::Approver.token()).saying(why));
     }
     let text = |name: &str| changes.get(name).and_then(Value::as_str).map(str::to_owned);
     let (name, role, model) = (text("name"), text("role"), text("model"));
@@ -80,6 +118,7 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
     wrong.extend(changes.get("policy").map(|said| bad_policy(said, "")).unwrap_or_default());
     wrong.extend(changes.get(flow::CALLS_MAX).and_then(Value::as_i64).and_then(|n| too_many_calls(n, "")));
     wrong.extend(changes.get(flow::RELAUNCH_AFTER).and_then(Value::as_i64).and_then(|ms| bad_relaunch(ms, "")));
+    wrong.extend(bad_ceilings(&changes));
     if !wrong.is_empty() {
         return Err(Problem::invalid(wrong));
     }
@@ -99,7 +138,7 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
             return Err(Problem::invalid(wrong));
         }
         let mut commit = Commit::new(SessionId::from(row.session_id), call.actor()).traced(call.traceparent.clone());
-        let mut change = Change::new(&agent::TABLE, id.uuid()).version(row.version);
+        let mut change = Change::entity(&agent::TABLE, id).version(row.version);
         let looped = flow::is_autonomous(&row);
         for field in KEPT {
             if let (Some(value), Some(config)) = (changes.get(field), row.config.as_object_mut()) {
@@ -127,6 +166,22 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
         if let Some(model) = &model {
             row.model.clone_from(model);
             change = change.set(agent::Column::Model, model.clone());
+        }
+        let today = flow::Today::of(&row, commit.at());
+        let ceiling = flow::Ceiling::of(&row, flow::Ceiling::usual(&call.api.context.config.agents));
+        let brakes = BRAKES.iter().any(|name| changes.contains_key(*name));
+        if ceiling.cost.0 > 0 && changes.contains_key(flow::COST_PER_DAY) && !budget::is_priced(&call, &row.model) {
+            let why = format!(
+                "it cannot be counted: model {:?} has no price; give it one in the configuration (price of [[models]]), \
+                 or set {} instead",
+                row.model,
+                flow::TURNS_PER_DAY
+            );
+            return Err(Problem::invalid(vec![(format!("/{}", flow::COST_PER_DAY), why)]));
+        }
+        if brakes && flow::rests_for_today(&row) && row.lifecycle == "idle" && !ceiling.is_reached(today) {
+            change = flow::go_on_today(&mut commit, &row, change, By::User, today)?;
+            row.drive = "running".into();
         }
         commit.change(change);
         commit.rune(Draft::new(id, &ConfigUpdated { changes: json!(changes) })?.agent(id));

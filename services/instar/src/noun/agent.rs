@@ -128,7 +128,7 @@ const COLUMNS: &[Column<Agent>] = &[
     ("LIFECYCLE", |a| a.lifecycle.clone()),
     ("DRIVE", |a| a.drive.clone()),
     ("ACTIVITY", |a| a.activity.clone().unwrap_or_default()),
-    ("ATTENTION", |a| if a.needs_attention { "yes".into() } else { String::new() }),
+    ("ATTENTION", |a| a.attention.clone().unwrap_or_default()),
     ("PARENT", |a| a.parent_id.clone().unwrap_or_default()),
     ("LAST ERROR", |a| short(a.last_error.as_deref().unwrap_or_default(), 50)),
 ];

@@ -4,7 +4,7 @@ use super::{Caller, Failed, Plan, error_of, success};
 use instar_core::id::{AgentId, SessionId};
 use instar_runtime::flow::{self, Letter};
 use instar_store::entity::agent;
-use instar_store::{Commit, Kin};
+use instar_store::{Commit, Kin, clock};
 use serde_json::json;
 
 pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
@@ -28,16 +28,21 @@ pub(super) async fn plan(caller: &Caller<'_>) -> Result<Plan, Failed> {
     if !["created", "active", "paused"].contains(&session.status.as_str()) {
         return Ok(Plan::Answer(error_of(format!("the session is {}: it takes no more input", session.status))));
     }
-    let most = caller.runner.config.agents.letter_turns_max;
+    let agents = &caller.runner.config.agents;
+    let (most, ceiling) = (agents.letter_turns_max, flow::Ceiling::usual(agents));
     // A letter that wakes nobody raises no event of an agent.
-    let wakes_nobody = to.agent.drive == "idle" && !to.busy && flow::letters_are_enough(&to.agent, most);
+    let wakes_nobody =
+        to.agent.drive == "idle" && !to.busy && flow::letter_waits(&to.agent, most, ceiling, clock::now()).is_some();
     let actor = if wakes_nobody { caller.system() } else { caller.actor() };
     let session = SessionId::from(caller.call.session_id);
     let mut commit = Commit::new(session, actor.clone()).traced(caller.call.traceparent.clone());
-    let told = flow::tell(&mut commit, Letter { from: &from, content }, &to.agent, to.busy, most)?;
+    let told = flow::tell(&mut commit, Letter { from: &from, content }, &to.agent, to.busy, most, ceiling)?;
     let state = match told.turn {
         Some(_) => "it reads it now",
-        None if told.waits => "it has had too many messages without a word of a person, and reads it when one speaks",
+        None if told.waits == Some(flow::LetterWaits::Person) => {
+            "it has had too many messages without a word of a person, and reads it when one speaks"
+        }
+        None if told.waits.is_some() => "it has done as much today as it may without a person, and reads it tomorrow",
         None => "it reads it after what it does now",
     };
     let outcome = success(json!({

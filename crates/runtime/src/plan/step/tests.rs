@@ -92,6 +92,7 @@ fn agent(lifecycle: &str, drive: &str) -> agent::Model {
         nudge_count: 0,
         letter_count: None,
         late_count: None,
+        today: None,
         last_error: None,
         config: json!({}),
         usage: json!({}),
