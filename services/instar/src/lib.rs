@@ -1,6 +1,8 @@
 //! `instar`: the command. Nouns and verbs over the API, the services, and `dev`, which is all of them
 //! in one process.
 
+#[cfg(feature = "count-allocations")]
+mod allocation;
 mod catalog;
 mod cli;
 mod connect;
@@ -28,6 +30,7 @@ use clap::Parser;
 use std::process::ExitCode;
 
 /// A service allocates at every step of a turn, on several threads.
+#[cfg(not(feature = "count-allocations"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

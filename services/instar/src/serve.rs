@@ -61,6 +61,8 @@ impl Arguments {
         let role = self.service.role();
         // First: what is counted before it is lost.
         recorder()?;
+        #[cfg(feature = "count-allocations")]
+        crate::allocation::tell();
         let drain = Drain::on_signal().context("signals cannot be heard")?;
         let context = Context::open(role, config.clone(), drain.clone()).await?;
         doctor::schema(context.hub.store()).await.map_err(|why| anyhow::anyhow!("the database: {why}"))?;
