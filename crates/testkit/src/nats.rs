@@ -24,6 +24,9 @@ const CONFIG: &str = "nats.conf";
 /// installations, each with streams of its own that stay nearly empty, is refused on a disk that is merely filled well.
 const STORE_BYTES_MAX: u64 = 1 << 40;
 
+/// The server chooses the port and leaves a file that says which.
+const MONITORED: &str = "http: \"127.0.0.1:-1\"\nports_file_dir: \".\"\n";
+
 struct Options {
     program: PathBuf,
     name: String,
@@ -70,21 +73,27 @@ pub struct Nats {
 impl Nats {
     /// Starts a server whose data disappears with it.
     pub async fn start() -> Result<Self> {
-        blocking(|| Self::launch(None)).await
+        blocking(|| Self::launch(None, "")).await
+    }
+
+    /// As [`Nats::start`], with the server's own pages of figures, found by [`Nats::monitor`].
+    pub async fn start_monitored() -> Result<Self> {
+        blocking(|| Self::launch(None, MONITORED)).await
     }
 
     /// Starts a server that keeps its data in `dir`, which stays afterwards.
     pub async fn start_in(dir: impl Into<PathBuf>) -> Result<Self> {
         let dir = dir.into();
-        blocking(move || Self::launch(Some(dir))).await
+        blocking(move || Self::launch(Some(dir), "")).await
     }
 
-    fn launch(store: Option<PathBuf>) -> Result<Self> {
+    fn launch(store: Option<PathBuf>, further: &str) -> Result<Self> {
         let program = binary::nats_server()?;
         let dir = tempfile::Builder::new().prefix("instar-nats-").tempdir()?.keep();
         let dir = dir.canonicalize()?;
         let guard = Guard::over(&dir, Options::ON_DEATH_NAME)?;
-        std::fs::write(dir.join(CONFIG), format!("jetstream {{ max_file_store: {STORE_BYTES_MAX} }}\n"))?;
+        let config = format!("jetstream {{ max_file_store: {STORE_BYTES_MAX} }}\n{further}");
+        std::fs::write(dir.join(CONFIG), config)?;
         let store = store.unwrap_or_else(|| dir.join("data"));
         std::fs::create_dir_all(&store)
             .with_context(|| format!("the data folder {} cannot be made", store.display()))?;
@@ -102,6 +111,17 @@ impl Nats {
     /// The server's process, if it runs.
     pub fn pid(&self) -> Option<u32> {
         lock(&self.server).pid()
+    }
+
+    /// Where a monitored server answers `/varz` and its like, as `127.0.0.1:port`.
+    pub fn monitor(&self) -> Result<String> {
+        let server = lock(&self.server);
+        let pid = server.pid().context("the server does not run")?;
+        let file = server.dir().join(format!("nats-server_{pid}.ports"));
+        let text = std::fs::read_to_string(&file).with_context(|| format!("no {}: not monitored", file.display()))?;
+        let ports: serde_json::Value = serde_json::from_str(&text)?;
+        let address = ports["monitoring"][0].as_str().and_then(|url| url.strip_prefix("http://"));
+        Ok(address.with_context(|| format!("no port for figures in {text}"))?.to_owned())
     }
 
     /// Where the streams are stored.
