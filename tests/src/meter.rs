@@ -1,9 +1,7 @@
-//! What a run costs: processor time of everything that serves, commits and log bytes of the database,
-//! memory of the services.
+//! What a run costs: processor time of everything that serves, memory of the services,
+//! files and threads they hold.
 
 use anyhow::{Context, Result};
-use instar_store::Store;
-use sea_orm::{ConnectionTrait, DbBackend, Statement};
 use std::collections::HashMap;
 use std::fs;
 
@@ -57,37 +55,4 @@ pub fn open_files(pid: u32) -> Result<(usize, usize)> {
 pub fn threads(pid: u32) -> Result<usize> {
     let folder = format!("/proc/{pid}/task");
     Ok(fs::read_dir(&folder).with_context(|| folder.clone())?.count())
-}
-
-/// What a database has done so far.
-#[derive(Clone, Copy, Debug)]
-pub struct Work {
-    pub wal_bytes: f64,
-    /// Transactions that wrote something: each has taken a number.
-    pub commits: f64,
-    /// All transactions, those that only read included.
-    pub transactions: f64,
-}
-
-impl Work {
-    pub const NONE: Work = Work { wal_bytes: f64::NAN, commits: f64::NAN, transactions: f64::NAN };
-
-    pub async fn so_far(store: &Store) -> Result<Work> {
-        let sql = "SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::float8, \
-                   (pg_snapshot_xmax(pg_current_snapshot())::text)::float8, \
-                   (SELECT sum(xact_commit)::float8 FROM pg_stat_database WHERE datname = current_database())";
-        let row = store.db().query_one_raw(Statement::from_string(DbBackend::Postgres, sql)).await?;
-        let row = row.context("no row")?;
-        let number = |at: usize| row.try_get_by_index::<f64>(at);
-        Ok(Work { wal_bytes: number(0)?, commits: number(1)?, transactions: number(2)? })
-    }
-
-    /// What was done for each of some turns since an earlier moment.
-    pub fn per(self, turns: f64, since: Work) -> Work {
-        Work {
-            wal_bytes: (self.wal_bytes - since.wal_bytes) / turns,
-            commits: (self.commits - since.commits) / turns,
-            transactions: (self.transactions - since.transactions) / turns,
-        }
-    }
 }

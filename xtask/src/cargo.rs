@@ -39,8 +39,13 @@ pub(crate) fn has(subcommand: &str) -> bool {
 
 /// Where a release build puts this program.
 pub(crate) fn released(program: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| OsString::from("target"));
-    Path::new(WORKSPACE).join(target).join("release").join(program)
+    built("", "release", program)
+}
+
+/// Where a build of the workspace in this folder puts a program.
+pub(crate) fn built(folder: &str, profile: &str, program: &str) -> PathBuf {
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| Path::new(folder).join("target").into());
+    Path::new(WORKSPACE).join(target).join(profile).join(program)
 }
 
 impl Step {

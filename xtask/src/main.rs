@@ -6,10 +6,11 @@ mod bench;
 mod cargo;
 mod check;
 mod servers;
+mod turn;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
@@ -31,12 +32,15 @@ enum Chore {
         extra: Vec<String>,
     },
     /// Build the command `instar` and the bench `bench-NAME` of the crate instar-tests, then run the
-    /// bench against a Postgres and a NATS of its own
+    /// bench against a Postgres and a NATS of its own; `turn` is in the folder `bench` and brings its own
     Bench {
         name: String,
         /// A Postgres that does not wait for the disk
         #[arg(long)]
         fast: bool,
+        /// `turn`: keep symbols, and record where the product's processes spend their time
+        #[arg(long)]
+        profile: bool,
         /// Handed to the bench, after `--`
         #[arg(last = true)]
         extra: Vec<String>,
@@ -61,7 +65,9 @@ enum Chore {
 async fn main() -> Result<ExitCode> {
     match Arguments::parse().chore {
         Chore::Test { no_lint, extra } => check::run(!no_lint, &extra).await,
-        Chore::Bench { name, fast, extra } => bench::run(&name, !fast, &extra).await,
+        Chore::Bench { name, fast: false, profile, extra } if name == "turn" => turn::run(profile, &extra),
+        Chore::Bench { name, profile: false, fast, extra } if name != "turn" => bench::run(&name, !fast, &extra).await,
+        Chore::Bench { .. } => bail!("--fast is for every bench but `turn`, --profile for `turn` alone"),
         Chore::Demo => cargo::step(&["run", "-q", "-p", "instar", "--", "dev", "--demo"]).exit(),
         Chore::Faults { extra } => bench::faults(&extra),
         Chore::Mcp => bench::real_servers().await,

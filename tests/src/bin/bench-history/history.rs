@@ -1,6 +1,5 @@
 //! What a first token costs, and what a long history does.
 
-use super::percentile;
 use anyhow::{Context, Result};
 use futures::StreamExt;
 use instar_client::{Event, Mode};
@@ -13,6 +12,11 @@ use std::time::{Duration, Instant};
 
 const SAMPLES: usize = 200;
 const TURNS: usize = 100;
+
+fn percentile(sorted: &[f64], share: f64) -> f64 {
+    let at = (sorted.len() as f64 * share) as usize;
+    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or(f64::NAN)
+}
 
 fn sorted(mut times: Vec<f64>) -> Vec<f64> {
     times.sort_by(f64::total_cmp);
