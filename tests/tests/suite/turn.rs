@@ -6,6 +6,7 @@ use instar_core::machine::{tool_call as call_machine, turn as turn_machine};
 use instar_runtime::config::Config;
 use instar_runtime::flow::Mode;
 use instar_runtime::{Act, Done};
+use instar_store::Answer;
 use instar_testkit::model::{Reply, Script};
 use instar_tests::fleet::tool_turn;
 use instar_tests::stage::Stage;
@@ -396,7 +397,9 @@ async fn a_kill_outlives_an_interrupt_that_comes_after_it(stage: Stage) -> Resul
     troupe.in_state(turn, "streaming").await?;
     let hub = &troupe.context.hub;
     let kill = Act::new(session, agent, &agent_lifecycle::TABLE, "kill", cast::person());
-    let Done::Moved { .. } = kill.carry_out(hub).await? else { anyhow::bail!("not asked to end") };
+    // By its row alone: told of it, the worker would have ended the turn before the interrupt comes.
+    let kill = kill.prepare(hub).await?.context("not asked to end")?;
+    let Answer::Moved(_) = hub.store().commit(kill).await? else { anyhow::bail!("not asked to end") };
     let more = Act::new(session, turn, &turn_machine::TABLE, "request_control", cast::person()).reason("now");
     let Done::Moved { runes } = more.carry_out(hub).await? else { anyhow::bail!("not interrupted") };
     hub.follow(&runes);
