@@ -52,7 +52,7 @@ enum Taken {
 
 /// Who could take a step.
 enum Found {
-    Hand(Box<Lent>),
+    Hand(Lent),
     /// Somebody who is busy now.
     Busy,
     /// Nobody, and why nobody is made.
@@ -60,7 +60,7 @@ enum Found {
 }
 
 impl Found {
-    fn or_taken(self) -> Result<Box<Lent>, Taken> {
+    fn or_taken(self) -> Result<Lent, Taken> {
         match self {
             Found::Hand(hand) => Ok(hand),
             Found::Busy => Err(Taken::Waits),
@@ -132,7 +132,7 @@ impl Hub {
                 let Some(owner) = self.store().free_agent(owner).await? else { return Ok(Taken::Waits) };
                 let (commit, engaged) =
                     flow::ask_for_report(&scene.plan, task, &owner, &prompt::report(task, &why), system)?;
-                self.engage(scene, &Lent::Free(owner), commit, engaged).await
+                self.engage(scene, &Lent::Free(Box::new(owner)), commit, engaged).await
             }
             Step::Plan => {
                 let hand = match self.orchestrator(scene).await?.or_taken() {
@@ -200,9 +200,9 @@ impl Hub {
                 free.insert(role, found);
             }
             let hand = match free.get_mut(role).and_then(Vec::pop) {
-                Some(agent) => Lent::Free(agent),
+                Some(agent) => Lent::Free(Box::new(agent)),
                 None => match self.newcomer(scene, role).await? {
-                    Found::Hand(new) => *new,
+                    Found::Hand(new) => new,
                     Found::Busy => continue,
                     Found::Nobody(why) => {
                         short.get_or_insert(why);
@@ -283,7 +283,7 @@ impl Hub {
     /// One more agent of a role, of which so many are at hand; where the session is full, one of those.
     async fn made(&self, scene: &Scene, role: &str, there: u64) -> Result<Found, PlanError> {
         Ok(match self.made_for(scene, role, format!("{role}-{}", there + 1)).await? {
-            Some(new) => Found::Hand(Box::new(Lent::New(new))),
+            Some(new) => Found::Hand(Lent::New(new)),
             None if there > 0 => Found::Busy,
             None => Found::Nobody(format!(
                 "an agent of role {role}: there is none that takes work, and none is made because the session has as \
@@ -352,12 +352,12 @@ impl Hub {
             let row = self.store().agent(AgentId::from(own)).await?;
             if row.as_ref().is_some_and(takes_work) {
                 let free = self.store().free_agent(own).await?;
-                return Ok(free.map_or(Found::Busy, |agent| Found::Hand(Box::new(Lent::Free(agent)))));
+                return Ok(free.map_or(Found::Busy, |agent| Found::Hand(Lent::Free(Box::new(agent)))));
             }
         }
         let mut free = self.store().free_agents(session(scene), "orchestrator", 1).await?;
         if let Some(agent) = free.pop() {
-            return Ok(Found::Hand(Box::new(Lent::Free(agent))));
+            return Ok(Found::Hand(Lent::Free(Box::new(agent))));
         }
         let there = self.store().agents_at_hand(session(scene), "orchestrator").await?;
         self.made(scene, "orchestrator", there).await
@@ -370,7 +370,7 @@ impl Hub {
             let row = self.store().agent(AgentId::from(own)).await?;
             if row.as_ref().is_some_and(takes_work) {
                 let free = self.store().free_agent(own).await?;
-                return Ok(free.map_or(Found::Busy, |agent| Found::Hand(Box::new(Lent::Free(agent)))));
+                return Ok(free.map_or(Found::Busy, |agent| Found::Hand(Lent::Free(Box::new(agent)))));
             }
         }
         let part = |agent: &agent::Model| {
@@ -379,7 +379,7 @@ impl Hub {
         };
         let free = self.store().free_agents(session(scene), "critic", CRITICS_LOOKED_AT).await?;
         if let Some(agent) = free.into_iter().find(|agent| !part(agent)) {
-            return Ok(Found::Hand(Box::new(Lent::Free(agent))));
+            return Ok(Found::Hand(Lent::Free(Box::new(agent))));
         }
         let there = self.store().agents_at_hand(session(scene), "critic").await?;
         self.made(scene, "critic", there).await
@@ -388,7 +388,7 @@ impl Hub {
 
 /// A hand that is not in a commit yet.
 enum Lent {
-    Free(agent::Model),
+    Free(Box<agent::Model>),
     New(NewAgent),
 }
 
