@@ -10,7 +10,7 @@ use futures::{FutureExt, StreamExt};
 use instar_core::secret::Redactor;
 use reqwest::header::HeaderMap;
 use reqwest::{Client, Response, Url};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::circuit::{Caller, Gate, UNREACHABLE};
 use crate::classify::Signal;
@@ -61,8 +61,10 @@ impl Http {
 
     async fn attempt(&self, caller: Caller, body: Bytes, decode: Box<dyn Decode>) -> Result<Answer, ModelError> {
         let patience = self.options.first_event_timeout;
+        // For everything before the answer begins: a line can be kept warm without ever saying a word of it.
+        let until = Instant::now() + patience;
         let send = self.client.post(self.url.clone()).headers(self.headers.clone()).body(body).send();
-        let response = match timeout(patience, send).await {
+        let response = match timeout_at(until, send).await {
             Ok(response) => response.map_err(transport)?,
             Err(_) => return Err(silence(patience)),
         };
@@ -78,7 +80,7 @@ impl Http {
         let response = Some(response);
         let mut answer = Answer { response, reader, patience, backoff, request_id, caller, gate, redactor };
         while !answer.reader.has_content() && !answer.reader.is_over() {
-            answer.read().await;
+            answer.read(until).await;
         }
         if !answer.reader.has_content()
             && let Some(error) = answer.reader.take_error()
@@ -160,16 +162,16 @@ impl Answer {
                     return Some(Err(error.parked(self.backoff)));
                 }
                 None if self.reader.is_over() => return None,
-                None => self.read().await,
+                None => self.read(Instant::now() + self.patience).await,
             }
         }
     }
 
-    async fn read(&mut self) {
+    async fn read(&mut self, until: Instant) {
         let Some(response) = &mut self.response else {
             return self.reader.end(ModelError::transient("the answer was already read"));
         };
-        match timeout(self.patience, response.chunk()).await {
+        match timeout_at(until, response.chunk()).await {
             Ok(Ok(Some(bytes))) => self.reader.push(&bytes),
             Ok(Ok(None)) => {
                 let error = ModelError::transient("the answer ended before it was whole");
@@ -246,5 +248,5 @@ fn transport(error: reqwest::Error) -> ModelError {
 }
 
 fn silence(patience: Duration) -> ModelError {
-    ModelError::transient(format!("the provider said nothing for {patience:?}")).with_code("timeout")
+    ModelError::transient(format!("the provider said nothing of its answer for {patience:?}")).with_code("timeout")
 }

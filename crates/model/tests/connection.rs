@@ -1,7 +1,7 @@
 //! What only a server of one's own making sends: headers, odd bodies, and the sight of a client that
 //! went away.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use instar_model::{Class, Kind, Message, ModelConfig, ModelError, Models, Request, Response};
@@ -48,6 +48,17 @@ fn models(url: &str) -> Models {
     config.model = Some("q".to_owned());
     config.api_key_env = Some("KEY".to_owned());
     config.limits.retry_first_ms = 5;
+    Models::with_environment(&[config], &|_| Some("sk-secret".to_owned())).unwrap()
+}
+
+/// That wait for the beginning of an answer no longer than this, and call once.
+fn models_within(kind: Kind, url: &str, within: Duration) -> Models {
+    let mut config = ModelConfig::new("m", kind);
+    config.base_url = Some(url.to_owned());
+    config.model = Some("q".to_owned());
+    config.api_key_env = Some("KEY".to_owned());
+    config.limits.first_event_timeout_ms = within.as_millis() as u64;
+    config.limits.retries_max = 0;
     Models::with_environment(&[config], &|_| Some("sk-secret".to_owned())).unwrap()
 }
 
@@ -160,4 +171,46 @@ async fn a_connection_is_kept_even_if_the_end_of_the_body_comes_late() {
         }
     };
     tokio::time::timeout(Duration::from_secs(5), second).await.expect("no connection was used twice");
+}
+
+/// Answers one request: the head after a while, then `beat` for ever, and no word of an answer.
+async fn warm(late: Duration, beat: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        read_request(&mut stream).await;
+        tokio::time::sleep(late).await;
+        let mut next = answer("200 OK", SSE, "");
+        while stream.write_all(next.as_bytes()).await.is_ok() {
+            next = beat.to_owned();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+    url
+}
+
+#[tokio::test]
+async fn a_line_that_is_kept_warm_is_no_answer() {
+    let ping = "event: ping\ndata: {\"type\": \"ping\"}\n\n";
+    let empty = "data: {\"id\":\"r\",\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n";
+    let rows =
+        [(Kind::Vllm, ": ping\n\n"), (Kind::Vllm, empty), (Kind::Anthropic, ": ping\n\n"), (Kind::Anthropic, ping)];
+    for (kind, beat) in rows {
+        let models = models_within(kind, &warm(Duration::ZERO, beat).await, Duration::from_millis(500));
+        let error = tokio::time::timeout(Duration::from_secs(20), models.complete(question())).await;
+        let error = error.unwrap_or_else(|_| panic!("{kind:?} {beat:?} is waited for")).unwrap_err();
+        assert_eq!((error.class, error.code.as_deref()), (Class::Transient, Some("timeout")), "{beat:?} {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_late_head_gets_an_answer_no_more_time() {
+    let (within, late) = (Duration::from_millis(2_000), Duration::from_millis(1_700));
+    let models = models_within(Kind::Vllm, &warm(late, "").await, within);
+    let begun = Instant::now();
+    let error = models.complete(question()).await.unwrap_err();
+    assert_eq!(error.code.as_deref(), Some("timeout"));
+    // Half way between what is allowed and twice nearly that.
+    assert!(begun.elapsed() < within + late / 2, "{:?}", begun.elapsed());
 }
