@@ -11,6 +11,7 @@ use crate::{judge, purse, unwritten};
 use anyhow::Result;
 use chrono::{DateTime, Duration, Utc};
 use instar_bus::message::Call;
+use instar_core::machine::turn as turn_machine;
 use instar_model::{Class, Finish, ModelError, Response, attribute};
 use instar_runtime::flow::{self, Asked, Fatal, Spoken};
 use instar_runtime::order::{self, Slot};
@@ -48,7 +49,8 @@ pub(crate) async fn record(worker: &Worker, held: &mut Held, said: Said) -> Resu
         }
         Said::Late { partial } => {
             let why = "the turn took longer than it may".to_owned();
-            let ending = Ending::Failed { event: "turn_deadline", kind: "timeout", why, partial, fatal: Fatal::No };
+            let event = turn_machine::Event::TurnDeadline.token();
+            let ending = Ending::Failed { event, kind: "timeout", why, partial, fatal: Fatal::No };
             end(worker, held, ending).await?;
         }
         Said::Nothing => return crowded(worker, held).await,

@@ -95,7 +95,7 @@ async fn end_late(desk: &Desk, turn: &turn::Model) -> Result<()> {
     if turn.status == "tool_executing" && !is_late(desk, turn).await? {
         return Ok(());
     }
-    end(desk, turn, "turn_deadline", "timeout").await
+    end(desk, turn, turn_machine::Event::TurnDeadline.token(), "timeout").await
 }
 
 /// Ends a turn that nobody else will end.

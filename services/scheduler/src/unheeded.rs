@@ -4,6 +4,7 @@ use crate::sweep::{end, take_waiting};
 use crate::{BATCH, Desk, go_on};
 use anyhow::Result;
 use instar_core::id::{AgentId, TurnId};
+use instar_core::machine::turn as turn_machine;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,7 +42,8 @@ pub(crate) async fn look(desk: Desk) -> Result<()> {
         }
         let why = turn.control.as_ref().and_then(|control| control["reason"].as_str()).unwrap_or("interrupt");
         tracing::warn!(turn = %TurnId::from(turn.id), why, "its worker does not react; it is ended without it");
-        go_on(TurnId::from(turn.id), end(&desk, turn, "interrupt_timeout", why).await)?;
+        let event = turn_machine::Event::InterruptTimeout.token();
+        go_on(TurnId::from(turn.id), end(&desk, turn, event, why).await)?;
         let agent = AgentId::from(turn.agent_id);
         go_on(agent, take_waiting(&desk, agent).await)?;
     }

@@ -262,7 +262,7 @@ pub fn fail(
     partial: &Spoken,
     fatal: Fatal,
 ) -> Result<(Commit, Option<TurnId>), FlowError> {
-    let late = event == "turn_deadline";
+    let late = event == turn_machine::Event::TurnDeadline.token();
     let fatal = match fatal {
         _ if late && is_late_too_often(ending.agent) => Fatal::Drive,
         _ if late => Fatal::No,
@@ -354,7 +354,7 @@ pub fn interrupt(
     let told = TurnInterrupted {
         reason: reason.into(),
         partial_output: (!partial.text.is_empty()).then(|| partial.text.clone()),
-        forced: event == "interrupt_timeout",
+        forced: event == turn_machine::Event::InterruptTimeout.token(),
     };
     ending.tell(&mut commit, Draft::new(turn_id, &told)?);
     let next = ending.after(&mut commit, agent, &ending.agent.drive, &usage)?;
