@@ -1,10 +1,11 @@
 //! What was asked of turns that run: for whoever has them in hand, and for whoever ends them in his stead.
 
+use crate::commit::PAYLOAD_BYTES_MAX;
 use crate::connect::Store;
 use crate::entity::{rune, turn};
 use crate::error::StoreError;
 use instar_core::id::{SessionId, TurnId};
-use instar_core::rune::payload::TurnAssistantDelta;
+use instar_core::rune::payload::{TurnAssistantDelta, TurnRecovered};
 use sea_orm::sea_query::{Condition, Expr};
 use sea_orm::{
     ColumnTrait, ConnectionTrait, EntityTrait, FromQueryResult, QueryFilter, QueryOrder, QuerySelect, Statement,
@@ -14,11 +15,14 @@ use uuid::Uuid;
 
 /// Turns that are asked about at once: a statement has only so many parameters.
 const TURNS_MAX: usize = 10_000;
-/// Pieces of one answer that are put together again.
-const PIECES_MAX: u64 = 500;
+/// Pieces of one answer that are read at once.
+const PIECES_AT_ONCE: u64 = 500;
+/// What is put together again of one answer, as long as it is in the log: it becomes part of one rune. Of more, the end.
+const SAID_BYTES_MAX: usize = PAYLOAD_BYTES_MAX / 16 * 15;
 const PIECE: &str = "turn.assistant_delta";
+const RECOVERED: &str = "turn.recovered";
 /// Kinds of which the newest says whether a piece is of the answer that is being given.
-const CHAPTERS: [&str; 4] = [PIECE, "turn.tool_calls_received", "turn.tools_finished", "turn.recovered"];
+const CHAPTERS: [&str; 4] = [PIECE, "turn.tool_calls_received", "turn.tools_finished", RECOVERED];
 
 impl Store {
     /// Those of these turns that have ended, or are asked to end.
@@ -75,37 +79,128 @@ impl Store {
     ) -> Result<HashMap<TurnId, String>, StoreError> {
         let mut said = HashMap::new();
         for some in turns.chunks(TURNS_MAX) {
-            let newest = rune::Entity::find()
-                .filter(rune::Column::SessionId.eq(session.uuid()))
-                .filter(rune::Column::TurnId.is_in(some.iter().map(|turn| turn.uuid())))
-                .filter(rune::Column::Kind.is_in(CHAPTERS))
-                .order_by_desc(rune::Column::Seq)
-                .limit(PIECES_MAX.saturating_mul(some.len() as u64))
-                .all(&self.db)
-                .await?;
-            for turn in some {
-                let own = newest.iter().filter(|rune| rune.turn_id == Some(turn.uuid()));
-                let pieces = own.take_while(|rune| rune.kind == PIECE).map(|rune| rune.payload.as_str());
-                let text = joined(pieces.collect())?;
-                said.extend((!text.is_empty()).then_some((*turn, text)));
+            let mut unread: HashMap<Uuid, Pieces> = some.iter().map(|turn| (turn.uuid(), Pieces::default())).collect();
+            let mut before = i64::MAX;
+            while !unread.is_empty() {
+                let limit = PIECES_AT_ONCE.saturating_mul(unread.len() as u64);
+                let page = rune::Entity::find()
+                    .filter(rune::Column::SessionId.eq(session.uuid()))
+                    .filter(rune::Column::TurnId.is_in(unread.keys().copied()))
+                    .filter(rune::Column::Kind.is_in(CHAPTERS))
+                    .filter(rune::Column::Seq.lt(before))
+                    .order_by_desc(rune::Column::Seq)
+                    .limit(limit)
+                    .all(&self.db)
+                    .await?;
+                for rune in &page {
+                    let Some(id) = rune.turn_id else { continue };
+                    let goes_on = match unread.get_mut(&id) {
+                        Some(pieces) => pieces.add(&rune.kind, &rune.payload)?,
+                        None => continue,
+                    };
+                    if !goes_on {
+                        said.extend(unread.remove(&id).map(|pieces| (TurnId::from(id), pieces.joined())));
+                    }
+                }
+                match page.last() {
+                    Some(last) if page.len() as u64 >= limit => before = last.seq,
+                    _ => break,
+                }
             }
+            said.extend(unread.into_iter().map(|(id, pieces)| (TurnId::from(id), pieces.joined())));
         }
+        said.retain(|_, text| !text.is_empty());
         Ok(said)
     }
 }
 
-/// Pieces of an answer, newest first, as one. Each says at which byte it begins: what is made again begins anew.
-fn joined(pieces: Vec<&str>) -> Result<String, StoreError> {
-    let mut text = String::new();
-    for piece in pieces.into_iter().rev() {
-        let piece: TurnAssistantDelta =
-            serde_json::from_str(piece).map_err(|error| StoreError::Unusable(error.to_string()))?;
-        let at = usize::try_from(piece.index).unwrap_or(0);
-        if !text.is_char_boundary(at) {
-            return Ok(String::new());
+/// Pieces of an answer, newest first. Each says at which byte it begins: what is made again begins anew.
+#[derive(Default)]
+struct Pieces {
+    pieces: Vec<TurnAssistantDelta>,
+    bytes: usize,
+}
+
+impl Pieces {
+    /// One more of the turn's runes, from the newest back; whether those before it matter as well.
+    fn add(&mut self, kind: &str, payload: &str) -> Result<bool, StoreError> {
+        let unusable = |error: serde_json::Error| StoreError::Unusable(error.to_string());
+        let piece: TurnAssistantDelta = match kind {
+            PIECE => serde_json::from_str(payload).map_err(unusable)?,
+            // Until the call that is made again says something, what the lost one had said stands.
+            RECOVERED => {
+                let told: TurnRecovered = serde_json::from_str(payload).map_err(unusable)?;
+                TurnAssistantDelta { content: told.partial_output.unwrap_or_default(), index: 0 }
+            }
+            _ => return Ok(false),
+        };
+        if self.bytes.saturating_add(payload.len()) > SAID_BYTES_MAX && !self.pieces.is_empty() {
+            return Ok(false);
         }
-        text.truncate(at);
-        text += &piece.content;
+        self.bytes += payload.len();
+        let goes_on = piece.index > 0;
+        // What was made again takes nothing of what was said before.
+        if kind == PIECE || self.pieces.is_empty() {
+            self.pieces.push(piece);
+        }
+        Ok(goes_on)
     }
-    Ok(text)
+
+    /// As one. Where a piece does not go on from what there is, it is the beginning of what is known.
+    fn joined(self) -> String {
+        let (mut text, mut begins) = (String::new(), None);
+        for piece in self.pieces.into_iter().rev() {
+            let at =
+                piece.index.checked_sub(*begins.get_or_insert(piece.index)).and_then(|at| usize::try_from(at).ok());
+            match at.filter(|at| text.is_char_boundary(*at)) {
+                Some(at) => text.truncate(at),
+                None => {
+                    text.clear();
+                    begins = Some(piece.index);
+                }
+            }
+            text += &piece.content;
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joined(newest_first: &[(&str, i64, &str)]) -> String {
+        let mut pieces = Pieces::default();
+        for (kind, index, text) in newest_first {
+            let payload = match *kind {
+                RECOVERED => serde_json::json!({"attempt": 2, "epoch": 2, "partial_output": text}),
+                _ => serde_json::json!({"content": text, "index": index}),
+            };
+            if !pieces.add(kind, &payload.to_string()).unwrap() {
+                break;
+            }
+        }
+        pieces.joined()
+    }
+
+    #[test]
+    fn pieces_become_the_answer_that_is_being_given() {
+        assert_eq!(joined(&[]), "");
+        assert_eq!(joined(&[(PIECE, 3, "de"), (PIECE, 0, "abc")]), "abcde");
+        assert_eq!(joined(&[(PIECE, 0, "again"), (PIECE, 3, "de"), (PIECE, 0, "abc")]), "again");
+        assert_eq!(joined(&[(PIECE, 2, "x"), (PIECE, 0, "again"), (PIECE, 0, "abc")]), "agx");
+        assert_eq!(joined(&[("turn.tools_finished", 0, ""), (PIECE, 0, "before the tools")]), "");
+        assert_eq!(joined(&[(RECOVERED, 0, "what was lost"), (PIECE, 0, "what was lost")]), "what was lost");
+        assert_eq!(joined(&[(PIECE, 0, "anew"), (RECOVERED, 0, "what was lost")]), "anew");
+    }
+
+    #[test]
+    fn what_is_missing_takes_nothing_else_along() {
+        assert_eq!(joined(&[(PIECE, 9, "fg"), (PIECE, 7, "de")]), "defg", "its beginning");
+        assert_eq!(joined(&[(PIECE, 9, "fg"), (PIECE, 0, "abc")]), "fg", "its middle");
+        assert_eq!(joined(&[(PIECE, 2, "c"), (PIECE, 7, "de")]), "c", "it goes back before what is known");
+        let long = "x".repeat(SAID_BYTES_MAX / 2);
+        let (rest, all) = (long.len() as i64, [long.as_str(), "abc"]);
+        assert_eq!(joined(&[(PIECE, 2 * rest, all[1]), (PIECE, rest, all[0]), (PIECE, 0, all[0])]), long + "abc");
+    }
 }

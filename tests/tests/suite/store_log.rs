@@ -3,9 +3,9 @@
 
 use anyhow::{Context, Result, ensure};
 use futures::future::try_join_all;
-use instar_core::id::SessionId;
+use instar_core::id::{SessionId, TurnId};
 use instar_core::rune::Draft;
-use instar_core::rune::payload::SystemError;
+use instar_core::rune::payload::{SystemError, TurnAssistantDelta};
 use instar_store::entity::{rune, session};
 use instar_store::{Commit, Options, Store};
 use instar_tests::cast::{self, land, system};
@@ -136,7 +136,41 @@ async fn tampering_shows_in_the_hash_or_in_the_chain(stage: Stage) -> Result<()>
     Ok(())
 }
 
+async fn a_long_answer_is_put_together_from_all_its_pieces(stage: Stage) -> Result<()> {
+    const PIECES: usize = 1_234;
+    let store = &stage.store;
+    let session = cast::session(store).await?;
+    let agent = cast::agent_like(store, session, serde_json::json!({})).await?;
+    let (long, short, silent): (TurnId, TurnId, TurnId) = (cast::fresh(), cast::fresh(), cast::fresh());
+    let mut expected = String::new();
+    let tell = |commit: &mut Commit, turn: TurnId, content: &str, index: usize| {
+        let told = TurnAssistantDelta { content: content.into(), index: index as i64 };
+        commit.rune(Draft::new(turn, &told)?.agent(agent).turn(turn));
+        anyhow::Ok(())
+    };
+    // What was said before it was said anew, and what others say meanwhile.
+    let mut commit = Commit::new(session, system());
+    tell(&mut commit, long, "an answer that broke off", 0)?;
+    tell(&mut commit, short, "short", 0)?;
+    land(store, commit).await?;
+    for some in (0..PIECES).collect::<Vec<_>>().chunks(100) {
+        let mut commit = Commit::new(session, system());
+        for n in some {
+            let piece = format!("word{n} ");
+            tell(&mut commit, long, &piece, expected.len())?;
+            expected += &piece;
+        }
+        land(store, commit).await?;
+    }
+    let said = store.said_so_far(session, &[long, short, silent]).await?;
+    assert_eq!(said.get(&long).map(String::len), Some(expected.len()));
+    assert_eq!((said[&long].as_str(), said[&short].as_str(), said.len()), (expected.as_str(), "short", 2));
+    assert_eq!(store.said_so_far(session, &[long]).await?[&long], expected);
+    Ok(())
+}
+
 on_both! {
+    a_long_answer_is_put_together_from_all_its_pieces;
     numbers_have_no_gap_and_a_reader_sees_every_rune_once;
     what_trails_is_found_by_state_until_it_is_marked;
     tampering_shows_in_the_hash_or_in_the_chain;
