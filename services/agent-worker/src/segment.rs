@@ -62,7 +62,7 @@ impl Held {
                 self.segment.span.record(ERROR_TYPE, *kind);
                 self.segment.span.record("otel.status_code", "ERROR");
             }
-            Ending::GivenUp => {
+            Ending::GivenUp(_) => {
                 self.segment.span.record(ERROR_TYPE, "worker_lost");
                 self.segment.span.record("otel.status_code", "ERROR");
             }

@@ -226,11 +226,13 @@ async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         }
         Some(_) => Loss::Died,
     };
+    let said = turn::said_before(worker, &held).await?;
     if flow::is_last(&held.turn, loss) {
         if held.turn.reserved.is_some() {
             purse::look(worker, &mut held).await?;
         }
-        turn::end(worker, &mut held, Ending::GivenUp).await?;
+        let partial = Spoken { text: said, ..Spoken::default() };
+        turn::end(worker, &mut held, Ending::GivenUp(partial)).await?;
         return Ok(None);
     }
     // What the old owner had set aside is kept for the call that is made again.
@@ -245,7 +247,7 @@ async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
             Asked::Refused => return Ok(None),
         },
     };
-    let mut commit = flow::recover(&held.agent, &held.turn, worker.id, loss)?;
+    let mut commit = flow::recover(&held.agent, &held.turn, worker.id, loss, &said)?;
     if let Some(made) = &reserved {
         flow::reserve(&mut commit, &held.turn, made);
     }

@@ -49,9 +49,7 @@ async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
     loop {
         if let Some(event) = event_of(&held.turn) {
             // Somebody else may have heard the beginning of an answer.
-            let (store, turn) = (worker.hub.store(), held.turn_id());
-            let text = store.said_so_far(held.session_id(), &[turn]).await?.remove(&turn).unwrap_or_default();
-            let partial = Spoken { text, ..held.silence() };
+            let partial = Spoken { text: said_before(worker, held).await?, ..held.silence() };
             return end(worker, held, Ending::Interrupted { event, partial }).await;
         }
         if let Some(why) = purse::unpayable(worker, held) {
@@ -71,13 +69,23 @@ async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
     }
 }
 
+/// What the log has of an answer that was begun and is in no message yet.
+pub(crate) async fn said_before(worker: &Worker, held: &Held) -> Result<String> {
+    let turn = held.turn_id();
+    let said = worker.hub.store().said_so_far(held.session_id(), &[turn]).await?.remove(&turn).unwrap_or_default();
+    // An answer in which the provider paused is a message already; one with calls is a chapter of its own.
+    let own = held.transcript.iter().rev().find(|m| m.turn_id == Some(held.turn.id) && m.role == "assistant");
+    let paused = held.calls.iter().all(|call| call.iteration != held.turn.iterations);
+    Ok(if paused && own.is_some_and(|own| own.content == said) { String::new() } else { said })
+}
+
 /// How a turn ends; given up is one that has cost too many workers.
 pub(crate) enum Ending {
     Complete(Spoken),
     ByLimit,
     Interrupted { event: &'static str, partial: Spoken },
     Failed { event: &'static str, kind: &'static str, why: String, partial: Spoken, fatal: Fatal },
-    GivenUp,
+    GivenUp(Spoken),
 }
 
 /// Writes the end, looking again when somebody wrote the same rows; a turn that is no longer ours is
@@ -207,7 +215,7 @@ fn build(
             flow::interrupt(rows, event, why, partial)
         }
         Ending::Failed { event, kind, why, partial, fatal } => flow::fail(rows, event, kind, why, partial, *fatal),
-        Ending::GivenUp => flow::give_up(rows),
+        Ending::GivenUp(partial) => flow::give_up(rows, partial),
     }
 }
 
@@ -242,7 +250,7 @@ fn over(worker: &Worker, held: &Held, ending: &Ending, next: Option<TurnId>) {
     let status = match ending {
         Ending::Complete(_) | Ending::ByLimit => "completed",
         Ending::Interrupted { .. } => "interrupted",
-        Ending::Failed { .. } | Ending::GivenUp => "error",
+        Ending::Failed { .. } | Ending::GivenUp(_) => "error",
     };
     held.ended(ending);
     metrics::counter!("instar.turns", "status" => status).increment(1);

@@ -9,7 +9,7 @@ use instar_core::cascade::Fact;
 use instar_core::decide::TURN_ATTEMPTS_MAX;
 use instar_core::id::{AgentId, CallId, Entity, SessionId, TurnId, WorkerId};
 use instar_core::machine::{
-    Table, agent_drive, agent_lifecycle, session as session_machine, tool_call as call_machine,
+    Table, agent_drive, agent_lifecycle, session as session_machine, tool_call as call_machine, turn as turn_machine,
 };
 use instar_core::rune::Rune;
 use instar_core::rune::payload::ResultStatus;
@@ -228,7 +228,7 @@ async fn poisoned(store: &Store, session: SessionId, agent: AgentId) -> Result<T
     for _ in 1..TURN_ATTEMPTS_MAX {
         let worker = doomed(store, "agent-worker").await?;
         let (agent, turn) = (agent_row(store, agent).await?, turn_row(store, id).await?);
-        land(store, flow::recover(&agent, &turn, worker, flow::Loss::Died)?).await?;
+        land(store, flow::recover(&agent, &turn, worker, flow::Loss::Died, "")?).await?;
     }
     assert_eq!(turn_row(store, id).await?.attempts, i64::from(TURN_ATTEMPTS_MAX));
     Ok(id)
@@ -246,6 +246,67 @@ async fn a_turn_that_costs_too_many_workers_ends_with_an_error(stage: Stage) -> 
     assert_eq!((row.lifecycle.as_str(), row.drive.as_str(), row.owner), ("idle", "errored", None));
     assert_eq!(troupe.model.requests().len(), 0);
     troupe.audit(session).await
+}
+
+/// What a dead worker had said of an answer is told by whoever finds the turn, and is kept where nobody says it again.
+async fn what_a_dead_worker_had_said_is_kept(stage: Stage) -> Result<()> {
+    const SAID: &str = "once upon a time";
+    let store = &stage.store;
+    let hub = Hub::new(store.clone(), stage::deaf()?);
+    let mut turns = Vec::new();
+    for way in ["recovered", "interrupted", "given up"] {
+        let (session, agent) = members(store, json!({})).await?;
+        let id = match way {
+            "given up" => poisoned(store, session, agent).await?,
+            _ => {
+                let id = whisper(store, session, agent, "tell me").await?;
+                claimed(store, agent, id, doomed(store, "agent-worker").await?).await?;
+                id
+            }
+        };
+        let (turn, owner) = (turn_row(store, id).await?, agent_row(store, agent).await?.owner.context("an owner")?);
+        for (piece, index) in [(&SAID[..10], 0), (&SAID[10..], 10)] {
+            land(store, flow::checkpoint(&turn, owner.into(), piece, index)?).await?;
+        }
+        if way == "interrupted" {
+            let act = Act::new(session, id, &turn_machine::TABLE, "request_control", person())
+                .reason("enough")
+                .telling("turn.control_requested", json!({"action": "interrupt"}));
+            ensure!(matches!(act.carry_out(&hub).await?, Done::Moved { .. }), "nothing was asked");
+        }
+        turns.push((way, session, id));
+    }
+    let troupe = Troupe::start(&stage, Script::function(|_| Reply::text("done")), Config::default()).await?;
+    for (way, session, id) in turns {
+        let ended = troupe.ended(id).await?;
+        let runes = audit::runes(store, session).await?;
+        let told = |kind: &str| {
+            let rune =
+                runes.iter().rfind(|rune| rune.kind.as_str() == kind).with_context(|| format!("{way}: no {kind}"))?;
+            anyhow::Ok(serde_json::from_str::<Value>(rune.payload.get())?["partial_output"].clone())
+        };
+        match way {
+            "recovered" => {
+                assert_eq!((ended.status.as_str(), ended.output.as_deref()), ("completed", Some("done")));
+                assert_eq!(told("turn.recovered")?, SAID);
+            }
+            "interrupted" => {
+                assert_eq!((ended.status.as_str(), ended.output.as_deref()), ("interrupted", Some(SAID)));
+                assert_eq!((told("turn.recovered")?, told("turn.interrupted")?), (json!(SAID), json!(SAID)));
+            }
+            _ => {
+                assert_eq!(ended.status, "error");
+                assert_eq!(told("turn.error")?, SAID);
+            }
+        }
+        if way != "recovered" {
+            let said = store.messages(ended.agent_id.into(), 10).await?;
+            ensure!(said.iter().any(|message| message.content == SAID), "{way}: {said:?}");
+        }
+        troupe.audit(session).await?;
+    }
+    assert_eq!(troupe.model.requests().len(), 1, "one of them was made again");
+    Ok(())
 }
 
 /// What a person, or the end of a parent, asked of an agent while it was in a turn is so when that turn has ended, also
@@ -905,6 +966,7 @@ on_both! {
     a_turn_whose_owner_died_goes_on_and_nothing_the_dead_one_writes_lands;
     a_worker_that_loses_its_lease_lets_go_and_the_turn_goes_on_under_a_new_epoch;
     a_turn_that_costs_too_many_workers_ends_with_an_error;
+    what_a_dead_worker_had_said_is_kept;
     what_was_asked_of_an_agent_outlives_every_worker_of_its_turn;
     a_call_that_must_not_be_risked_twice_ends_as_unknown_and_a_person_says_what_it_was;
     a_call_that_may_be_repeated_runs_again_under_the_same_key;

@@ -275,16 +275,14 @@ pub fn fail(
 }
 
 /// The turn has cost too many workers: it is tried no more, and its agent errs. What the last of them called has its
-/// price, although nobody heard the answer.
-pub fn give_up(ending: Ending<'_>) -> Result<(Commit, Option<TurnId>), FlowError> {
+/// price, although nobody heard the answer to its end.
+pub fn give_up(ending: Ending<'_>, partial: &Spoken) -> Result<(Commit, Option<TurnId>), FlowError> {
     let event = "recovery_exhausted";
     let why = format!("{} workers died while they had this turn; it is not tried again", ending.turn.attempts);
     // Whoever finds that out never had it.
     let agent = ending.agent(event, &ending.turn.usage)?.set(agent::Column::Owner, None::<Uuid>);
-    let (spent, partial) = (unheard(ending.turn), Spoken::default());
-    let failure =
-        Failure { event, error_type: "worker_lost", why: &why, partial: &partial, spent, fatal: Fatal::Drive };
-    broken(ending, agent, failure)
+    let (error_type, spent) = ("worker_lost", unheard(ending.turn));
+    broken(ending, agent, Failure { event, error_type, why: &why, partial, spent, fatal: Fatal::Drive })
 }
 
 struct Failure<'a> {

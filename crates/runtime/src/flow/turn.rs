@@ -121,8 +121,15 @@ pub fn is_last(turn: &turn::Model, loss: Loss) -> bool {
 }
 
 /// A streaming turn whose owner is gone: the next one goes on under a new epoch and makes the
-/// provider call again. One that [`is_last`] is not recovered: it ends like any other turn ([`super::give_up`]).
-pub fn recover(agent: &agent::Model, turn: &turn::Model, worker: WorkerId, loss: Loss) -> Result<Commit, FlowError> {
+/// provider call again; `said` is what the old one had kept of the answer. One that [`is_last`] is not recovered: it
+/// ends like any other turn ([`super::give_up`]).
+pub fn recover(
+    agent: &agent::Model,
+    turn: &turn::Model,
+    worker: WorkerId,
+    loss: Loss,
+    said: &str,
+) -> Result<Commit, FlowError> {
     let (agent_id, turn_id) = ids(turn);
     let epoch = agent.epoch + 1;
     let mut commit = begin(turn, worker, epoch);
@@ -152,7 +159,8 @@ pub fn recover(agent: &agent::Model, turn: &turn::Model, worker: WorkerId, loss:
         Loss::Died => "worker_lost",
         Loss::HandedBack => "handed_back",
     };
-    let told = TurnRecovered { attempt, epoch, reason: Some(reason.into()), partial_output: None };
+    let partial_output = (!said.is_empty()).then(|| said.to_owned());
+    let told = TurnRecovered { attempt, epoch, reason: Some(reason.into()), partial_output };
     commit.rune(Draft::new(turn_id, &told)?.agent(agent_id).turn(turn_id));
     if agent.drive == "running" {
         let told = AgentDriveRecovered { worker: Some(worker.to_string()), nudge_count: agent.nudge_count };
