@@ -234,6 +234,22 @@ async fn rests_for_the_day_until_its_ceiling_is_raised(world: World) -> Result<(
         ensure!(got.status == 400 || got.status == 422, "{} {}", got.status, got.text);
     }
     ensure!(world.get(&path).await?["attention"] == "daily_limit", "what was refused has changed nothing");
+    // A ceiling of costs holds only where they can be counted, whichever of the two comes last.
+    let (operator, model) = (key("operator").await?, |name: &str| json!({"model": name}));
+    for change in [model("priced"), json!({"cost_per_day_max": "2.50"})] {
+        let got = world.request("PATCH", &path, Some(change)).await?;
+        ensure!(got.status == 200, "{} {}", got.status, got.text);
+    }
+    for key in [&operator, &key("approver").await?] {
+        let got = world.request_as(key, "PATCH", &path, Some(model("default"))).await?;
+        let told =
+            got.text.contains("/model") && got.text.contains("cost_per_day_max") && got.text.contains("no price");
+        ensure!(got.status == 422 && told, "{} {}", got.status, got.text);
+    }
+    let shown = world.get(&path).await?;
+    ensure!(shown["model"] == "priced" && shown["cost_per_day_max"] == "2.50", "{shown}");
+    let other = json!({"model": "default", "cost_per_day_max": null});
+    ensure!(world.request("PATCH", &path, Some(other)).await?.status == 200, "nothing is left to count");
     let got = world.request_as(&key("approver").await?, "PATCH", &path, Some(raised(3))).await?;
     ensure!(got.status == 200 && got.body["drive"] == "running", "{}", got.text);
     let shown = rests_for_the_day(&world, &agent, 3).await?;

@@ -170,14 +170,17 @@ pub(crate) async fn patch(call: Arc<Call>) -> Result<Reply, Problem> {
         let today = flow::Today::of(&row, commit.at());
         let ceiling = flow::Ceiling::of(&row, flow::Ceiling::usual(&call.api.context.config.agents));
         let brakes = BRAKES.iter().any(|name| changes.contains_key(*name));
-        if ceiling.cost.0 > 0 && changes.contains_key(flow::COST_PER_DAY) && !budget::is_priced(&call, &row.model) {
+        let asked = [flow::COST_PER_DAY, "model"].into_iter().find(|name| changes.contains_key(*name));
+        if let Some(asked) = asked.filter(|_| ceiling.cost.0 > 0 && !budget::is_priced(&call, &row.model)) {
             let why = format!(
-                "it cannot be counted: model {:?} has no price; give it one in the configuration (price of [[models]]), \
-                 or set {} instead",
+                "what it costs in a day ({}) cannot be counted: model {:?} has no price; give it one in the \
+                 configuration (price of [[models]]), or set {} instead and {} to \"0\"",
+                flow::COST_PER_DAY,
                 row.model,
-                flow::TURNS_PER_DAY
+                flow::TURNS_PER_DAY,
+                flow::COST_PER_DAY
             );
-            return Err(Problem::invalid(vec![(format!("/{}", flow::COST_PER_DAY), why)]));
+            return Err(Problem::invalid(vec![(format!("/{asked}"), why)]));
         }
         if brakes && flow::rests_for_today(&row) && row.lifecycle == "idle" && !ceiling.is_reached(today) {
             change = flow::go_on_today(&mut commit, &row, change, By::User, today)?;
