@@ -1,8 +1,8 @@
 //! `/livez`, `/readyz` and `/metrics`, the same for every service.
 //!
 //! Alive means that the process turns over, nothing else: restarting it does not mend a database.
-//! Ready means that every named check passes, but for those without which it can work, worse. Nobody is asked for a key here, so answers name the
-//! checks and keep the reasons for the log.
+//! Ready means that every named check passes, but for those without which it can work, worse. Nobody is asked for a key
+//! here, so answers name the checks and keep the reasons for the log.
 
 mod metric;
 

@@ -95,9 +95,10 @@ pub(super) fn plan(scene: &Scene) -> String {
         text += "\nYour turn ended without a plan.\n";
     }
     text + "\nSplit the goal into tasks and hand all of them in with one call of propose_plan. Number their ids from t1, \
-            in every round anew: in deps an id means a task that you hand in now. A task is done by one agent that sees only its own task and the results of those it waits for: say in it everything it \
-            needs. Name in deps only what must be finished before; what does not depend on each other is done side \
-            by side. If the call is refused, put right what it says and call again."
+            in every round anew: in deps an id means a task that you hand in now. A task is done by one agent that sees \
+            only its own task and the results of those it waits for: say in it everything it needs. Name in deps only \
+            what must be finished before; what does not depend on each other is done side by side. If the call is \
+            refused, put right what it says and call again."
 }
 
 /// To the agent that does a task.
