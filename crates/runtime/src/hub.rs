@@ -6,6 +6,7 @@
 use crate::asset::Keeping;
 use crate::discovered::Discovered;
 use crate::live::Live;
+use crate::looking::{Looking, Pace};
 use crate::plan::{Planning, Policy};
 use crate::publisher::Publisher;
 use crate::seal::SealKey;
@@ -33,6 +34,7 @@ pub struct Hub {
     keeping: Keeping,
     planning: Planning,
     tools: Option<Discovered>,
+    pace: Pace,
 }
 
 impl Hub {
@@ -51,7 +53,7 @@ impl Hub {
         let publisher = Publisher::start(bus.clone());
         let live = Live::watch(store.clone());
         let (seal, keeping, planning) = (SealKey::new(key), Keeping::default(), Planning::default());
-        Hub { store, bus, publisher, live, seal, archive: None, keeping, planning, tools: None }
+        Hub { store, bus, publisher, live, seal, archive: None, keeping, planning, tools: None, pace: Pace::new() }
     }
 
     /// Where logs of sessions that have ended are kept.
@@ -104,6 +106,11 @@ impl Hub {
 
     pub fn bus(&self) -> &Bus {
         &self.bus
+    }
+
+    /// For a task that looks into rows while the bus is down; all of a process share one pace.
+    pub fn looking(&self) -> Looking {
+        Looking::new(self.bus.watch(), self.pace.clone())
     }
 
     pub(crate) fn seal(&self) -> &SealKey {

@@ -6,7 +6,9 @@
 
 use instar_bus::Watch;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
@@ -18,20 +20,40 @@ const REST_TIMES: u32 = 2;
 /// For so long after the bus is back to this process it may be away from one that has something to tell.
 const LINGERS: Duration = Duration::from_secs(2);
 
-/// The pace of one process's looks.
+/// What all that a process looks for has together: in any second at most twenty queries.
+#[derive(Clone)]
+pub(crate) struct Pace(Arc<Mutex<Instant>>);
+
+impl Pace {
+    pub(crate) fn new() -> Pace {
+        Pace(Arc::new(Mutex::new(Instant::now())))
+    }
+
+    /// Returns when so many queries may be made at once: each of them as far from those of others as if they came
+    /// one by one.
+    async fn turn(&self, queries: u32) {
+        let mut next = self.0.lock().await;
+        sleep_until(*next + LEAST * queries.saturating_sub(1)).await;
+        *next = Instant::now() + LEAST * queries;
+    }
+}
+
+/// When one of a process's tasks looks.
 pub struct Looking {
     watch: Watch,
+    pace: Pace,
     pause: Duration,
     next: Instant,
-    /// When the look began that was due last.
-    began: Instant,
+    /// Since the first query of a look, and how long it waited for others between its queries.
+    began: Option<Instant>,
+    waited: Duration,
     until: Option<Instant>,
 }
 
 impl Looking {
-    pub fn new(watch: Watch) -> Looking {
-        let now = Instant::now();
-        Looking { watch, pause: LEAST, next: now, began: now, until: None }
+    pub(crate) fn new(watch: Watch, pace: Pace) -> Looking {
+        let (pause, next) = (LEAST, Instant::now());
+        Looking { watch, pace, pause, next, began: None, waited: Duration::ZERO, until: None }
     }
 
     /// Returns when it is time to look; not while the bus is up. Safe to cancel.
@@ -46,18 +68,31 @@ impl Looking {
             self.until = Some(self.next + LINGERS);
         }
         sleep_until(self.next).await;
-        self.began = Instant::now();
         if !self.watch.is_up() {
             self.until = Some(Instant::now() + LINGERS);
         }
     }
 
-    /// It was looked, with so many queries.
-    pub fn looked(&mut self, found: bool, queries: u32) {
+    /// Returns when so many queries may be made: at once while the bus is up.
+    pub async fn ask(&mut self, queries: u32) {
+        if self.watch.is_up() && self.until.is_none() {
+            return;
+        }
+        let asked = Instant::now();
+        self.pace.turn(queries).await;
+        match self.began {
+            Some(_) => self.waited += asked.elapsed(),
+            None => self.began = Some(Instant::now()),
+        }
+    }
+
+    /// It was looked.
+    pub fn looked(&mut self, found: bool) {
         self.pause = if found { LEAST } else { (self.pause * 2).min(MOST) };
         // A database that is slow has better things to do than to be asked without a pause.
-        let rest = self.began.elapsed() * REST_TIMES;
-        self.next = Instant::now() + self.pause.max(LEAST * queries).max(rest);
+        let took = self.began.take().map_or(Duration::ZERO, |began| began.elapsed());
+        let rest = took.saturating_sub(std::mem::take(&mut self.waited)) * REST_TIMES;
+        self.next = Instant::now() + self.pause.max(rest);
     }
 }
 
@@ -93,19 +128,71 @@ mod tests {
     use instar_bus::{Bus, Namespace, Options};
 
     fn looking() -> Looking {
-        Looking::new(Bus::local(Namespace::new("instar", []).unwrap(), Options::default()).watch())
+        looking_at(Pace::new())
+    }
+
+    fn looking_at(pace: Pace) -> Looking {
+        Looking::new(Bus::local(Namespace::new("instar", []).unwrap(), Options::default()).watch(), pace)
+    }
+
+    type Queries = Arc<std::sync::Mutex<Vec<Instant>>>;
+
+    /// Looks again and again, with so many queries at a time, and always finds something; rests for `every` besides.
+    async fn looks(pace: Pace, times: &'static [u32], every: Duration, queries: Queries) {
+        let mut looking = looking_at(pace);
+        looking.until = Some(Instant::now() + Duration::from_secs(3_600));
+        loop {
+            looking.due().await;
+            for n in times {
+                looking.ask(*n).await;
+                queries.lock().unwrap().extend((0..*n).map(|_| Instant::now()));
+                tokio::time::sleep(Duration::from_millis(3)).await;
+            }
+            looking.looked(true);
+            tokio::time::sleep(every).await;
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_looks_often_while_it_finds_something_and_never_more_than_twenty_times_a_second() {
+    async fn it_looks_often_while_it_finds_something() {
         let mut looking = looking();
-        let mut pauses = |found, queries| {
-            looking.began = Instant::now();
-            looking.looked(found, queries);
+        let mut pauses = |found| {
+            looking.looked(found);
             (looking.next - Instant::now()).as_millis()
         };
-        assert_eq!([pauses(false, 1), pauses(false, 1), pauses(true, 1), pauses(true, 3)], [100, 200, 50, 150]);
-        assert_eq!([(); 6].map(|()| pauses(false, 1)), [100, 200, 400, 800, 1_000, 1_000]);
+        assert_eq!([pauses(false), pauses(false), pauses(true)], [100, 200, 50]);
+        assert_eq!([(); 6].map(|()| pauses(false)), [100, 200, 400, 800, 1_000, 1_000]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_that_a_process_looks_for_takes_at_most_twenty_queries_in_any_second() {
+        let (pace, queries) = (Pace::new(), Queries::default());
+        let often = Duration::ZERO;
+        let all = [
+            looks(pace.clone(), &[1], often, queries.clone()),
+            looks(pace.clone(), &[1, 2], often, queries.clone()),
+            looks(pace.clone(), &[1], Duration::from_millis(500), queries.clone()),
+            looks(pace.clone(), &[3], Duration::from_millis(270), queries.clone()),
+        ];
+        let all = futures::future::join_all(all);
+        assert!(tokio::time::timeout(Duration::from_secs(60), all).await.is_err());
+        let queries = queries.lock().unwrap();
+        let seconds = queries.iter().map(|from| *from..*from + Duration::from_secs(1));
+        let most = seconds.map(|second| queries.iter().filter(|at| second.contains(at)).count()).max();
+        assert!(most.is_some_and(|most| (15..=20).contains(&most)), "{most:?} in a second");
+        assert!(queries.len() > 600, "{} in a minute", queries.len());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_for_others_does_not_rest_for_that() {
+        let mut looking = looking();
+        looking.until = Some(Instant::now() + Duration::from_secs(3_600));
+        for _ in 0..3 {
+            looking.ask(1).await;
+        }
+        tokio::time::advance(Duration::from_millis(40)).await;
+        looking.looked(true);
+        assert_eq!((looking.next - Instant::now()).as_millis(), 80);
     }
 
     #[tokio::test(start_paused = true)]

@@ -65,6 +65,7 @@ impl Flights {
     /// Looks at the rows of what is in hand, for as long as somebody has this.
     pub(crate) fn watch(&self, hub: Hub) {
         let map = Arc::downgrade(&self.0);
+        let mut looking = hub.looking();
         tokio::spawn(async move {
             loop {
                 let deaf = !hub.bus().watch().is_up();
@@ -78,6 +79,7 @@ impl Flights {
                 if turns.is_empty() {
                     continue;
                 }
+                looking.ask(1).await;
                 match hub.store().called_away(&turns).await {
                     Ok(called) => {
                         let flights = map.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,7 +3,7 @@
 use crate::worker::Worker;
 use instar_bus::message::WorkTurn;
 use instar_core::id::TurnId;
-use instar_runtime::{Looking, Ready, Tried};
+use instar_runtime::{Ready, Tried};
 use instar_store::{After, Due};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
@@ -16,7 +16,7 @@ const LOOK_MAX: u64 = 256;
 
 /// Hands on what there is room for, until nobody takes it any more.
 pub(crate) async fn look(worker: Arc<Worker>, slots: Arc<Semaphore>, found: Sender<WorkTurn>) {
-    let mut looking = Looking::new(worker.hub.bus().watch());
+    let mut looking = worker.hub.looking();
     let (mut tried, mut after) = (Tried::default(), After::default());
     loop {
         looking.due().await;
@@ -25,14 +25,15 @@ pub(crate) async fn look(worker: Arc<Worker>, slots: Arc<Semaphore>, found: Send
         }
         if found.capacity() < found.max_capacity() {
             // What was found before is not taken up yet.
-            looking.looked(true, 0);
+            looking.looked(true);
             continue;
         }
+        looking.ask(1).await;
         let due = match worker.hub.store().ready_turns(worker.id, after, LOOK_MAX).await {
             Ok(due) => due,
             Err(error) => {
                 tracing::debug!(%error, "what there is to do could not be looked for");
-                looking.looked(false, 1);
+                looking.looked(false);
                 continue;
             }
         };
@@ -41,7 +42,7 @@ pub(crate) async fn look(worker: Arc<Worker>, slots: Arc<Semaphore>, found: Send
         // Some of what is there waits for good reason, and must not hide the rest.
         let all = handed < room && due.len() as u64 == LOOK_MAX;
         after = due.last().filter(|_| all).map_or_else(After::default, |last| After::turn(&last.turn));
-        looking.looked(handed > 0, 1);
+        looking.looked(handed > 0);
     }
 }
 

@@ -26,6 +26,7 @@ const ASIDES: usize = 4;
 struct Rows {
     runner: Arc<Runner>,
     found: Sender<WorkTool>,
+    looking: Looking,
     tried: Tried,
     from: Uuid,
     aside: usize,
@@ -34,30 +35,31 @@ struct Rows {
 
 /// Hands on what there is room for, until nobody takes it any more.
 pub(crate) async fn look(runner: Arc<Runner>, found: Sender<WorkTool>) {
-    let mut looking = Looking::new(runner.hub.bus().watch());
+    let looking = runner.hub.looking();
     let (tried, from, aside, aside_due) = (Tried::default(), Uuid::nil(), 0, Instant::now());
-    let mut rows = Rows { runner, found, tried, from, aside, aside_due };
+    let mut rows = Rows { runner, found, looking, tried, from, aside, aside_due };
     loop {
-        looking.due().await;
+        rows.looking.due().await;
         if rows.found.is_closed() {
             return;
         }
         if rows.found.capacity() < rows.found.max_capacity() {
             // What was found before is not taken up yet.
-            looking.looked(true, 0);
+            rows.looking.looked(true);
             continue;
         }
-        let (handed, queries) = rows.look().await.unwrap_or_else(|error| {
+        let handed = rows.look().await.unwrap_or_else(|error| {
             tracing::debug!(%error, "what there is to do could not be looked for");
-            (0, 1)
+            0
         });
-        looking.looked(handed > 0, queries);
+        rows.looking.looked(handed > 0);
     }
 }
 
 impl Rows {
-    /// What was handed on, and how many queries that took.
-    async fn look(&mut self) -> Result<(usize, u32)> {
+    /// How many were handed on.
+    async fn look(&mut self) -> Result<usize> {
+        self.looking.ask(1).await;
         let calls = self.runner.hub.store().idle_calls(ever(), self.from, LOOK_MAX).await?;
         self.from = calls.last().filter(|_| calls.len() as u64 == LOOK_MAX).map_or_else(Uuid::nil, |last| last.id);
         let mut handed = 0;
@@ -68,28 +70,29 @@ impl Rows {
             handed += usize::from(first && self.hand_on_call(call));
         }
         if self.aside_due > Instant::now() {
-            return Ok((handed, 1));
+            return Ok(handed);
         }
         self.aside_due = Instant::now() + ASIDE_EVERY;
         self.aside = (self.aside + 1) % ASIDES;
-        let (more, queries) = self.look_aside().await?;
-        Ok((handed + more, 1 + queries))
+        Ok(handed + self.look_aside().await?)
     }
 
-    async fn look_aside(&mut self) -> Result<(usize, u32)> {
+    async fn look_aside(&mut self) -> Result<usize> {
         let (hub, mut handed) = (self.runner.hub.clone(), 0);
         match self.aside {
             0 => {
                 let flights = self.runner.flights.calls();
                 if flights.is_empty() {
-                    return Ok((0, 0));
+                    return Ok(0);
                 }
+                self.looking.ask(1).await;
                 for call in hub.store().ended_calls(&flights).await? {
                     self.runner.flights.tell(call);
                 }
-                return Ok((0, 1));
             }
+            // These ask for the time as well.
             1 => {
+                self.looking.ask(2).await;
                 for step in hub.store().idle_steps(ever(), LOOK_MAX).await? {
                     let (session, id) = (SessionId::from(step.session_id), StepId::from(step.id));
                     let hint = WorkTool { step_id: id.to_string(), ..hint(session) };
@@ -97,17 +100,19 @@ impl Rows {
                 }
             }
             2 => {
+                self.looking.ask(2).await;
                 for call in hub.store().due_waits(ever(), LOOK_MAX).await? {
                     handed += usize::from(self.hand_on_call(&call));
                 }
             }
             _ => {
+                self.looking.ask(2).await;
                 for call in hub.account_waits().await? {
                     handed += usize::from(self.hand_on_call(&call));
                 }
             }
         }
-        Ok((handed, 2))
+        Ok(handed)
     }
 
     fn hand_on_call(&mut self, call: &tool_call::Model) -> bool {

@@ -219,29 +219,29 @@ impl Feed {
 
     /// Asks the database how far the followed logs are: the bus is only a hint.
     async fn poll(&self) {
-        let mut looking = Looking::new(self.hub.bus().watch());
+        let mut looking = self.hub.looking();
         loop {
             tokio::select! {
                 () = tokio::time::sleep(POLL_EVERY) => {}
                 () = self.doubt.notified() => {}
                 () = looking.due() => {}
             }
-            let (heads, ends) = (self.poll_heads().await, self.poll_ends().await);
-            let looked = heads.and_then(|heads| ends.map(|ends| (heads.0 || ends.0, heads.1 + ends.1)));
-            let (found, queries) = looked.unwrap_or_else(|error| {
+            let (heads, ends) = (self.poll_heads(&mut looking).await, self.poll_ends(&mut looking).await);
+            let looked = heads.and_then(|heads| ends.map(|ends| heads || ends));
+            let found = looked.unwrap_or_else(|error| {
                 tracing::debug!(%error, "how far the logs are could not be read");
-                (false, 1)
+                false
             });
-            looking.looked(found, queries);
+            looking.looked(found);
         }
     }
 
-    /// Whether one of the followed logs went on, and how many queries that took to know.
-    async fn poll_heads(&self) -> Result<(bool, u32), DbErr> {
+    /// Whether one of the followed logs went on.
+    async fn poll_heads(&self, looking: &mut Looking) -> Result<bool, DbErr> {
         let followed: Vec<Uuid> = self.channels().keys().map(|id| id.uuid()).collect();
-        let (mut news, mut queries) = (false, 0);
+        let mut news = false;
         for ids in followed.chunks(POLL_MAX) {
-            queries += 1;
+            looking.ask(1).await;
             let heads = session::Entity::find()
                 .select_only()
                 .column(session::Column::Id)
@@ -257,19 +257,19 @@ impl Feed {
                 }
             }
         }
-        Ok((news, queries))
+        Ok(news)
     }
 
     /// The same of turns whose end somebody waits for.
-    async fn poll_ends(&self) -> Result<(bool, u32), DbErr> {
+    async fn poll_ends(&self, looking: &mut Looking) -> Result<bool, DbErr> {
         let awaited: Vec<Uuid> = {
             let ends = self.ends();
             let awaited = ends.iter().filter(|(_, waits)| waits.strong_count() > 0);
             awaited.filter_map(|(turn, _)| Some(turn.parse::<TurnId>().ok()?.uuid())).collect()
         };
-        let (mut news, mut queries) = (false, 0);
+        let mut news = false;
         for ids in awaited.chunks(POLL_MAX) {
-            queries += 1;
+            looking.ask(1).await;
             let ended = turn::Entity::find()
                 .select_only()
                 .column(turn::Column::Id)
@@ -283,7 +283,7 @@ impl Feed {
                 self.end(&TurnId::from(id).to_string());
             }
         }
-        Ok((news, queries))
+        Ok(news)
     }
 
     fn end(&self, turn: &str) {
