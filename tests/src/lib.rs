@@ -19,6 +19,7 @@ pub mod play;
 pub mod puppet;
 pub mod spree;
 pub mod stage;
+pub mod stopping;
 pub mod tally;
 pub mod troupe;
 pub mod voyage;

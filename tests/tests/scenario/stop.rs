@@ -7,6 +7,7 @@ use crate::{Group, scenarios};
 use anyhow::{Context, Result, ensure};
 use instar_testkit::model::{Reply, Request};
 use instar_testkit::wait;
+use instar_tests::stopping;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -147,20 +148,8 @@ async fn every_way_ends_an_answer_where_it_is(world: World) -> Result<()> {
     for way in ["interrupt", "message", "steering message", "steer", "stop", "pause", "terminate", "force", "close"] {
         let mut talk = Talk::begin(&world, way).await?;
         let (agent, turn, session) = (&talk.agent, &talk.turn, &talk.session);
-        let (path, body) = match way {
-            "interrupt" => (format!("/v1/turns/{turn}/interrupt"), json!({})),
-            "message" => (format!("/v1/agents/{agent}/messages"), json!({"content": "and now?", "mode": "interrupt"})),
-            "steering message" => {
-                (format!("/v1/agents/{agent}/messages"), json!({"content": "and now?", "mode": "steer"}))
-            }
-            "steer" => (format!("/v1/turns/{turn}/steer"), json!({"content": "and now?"})),
-            "stop" => (format!("/v1/agents/{agent}/stop"), json!({})),
-            "pause" => (format!("/v1/sessions/{session}/pause"), json!({"in_flight": "interrupt"})),
-            "terminate" => (format!("/v1/agents/{agent}/terminate"), json!({})),
-            "force" => (format!("/v1/agents/{agent}/terminate"), json!({"force": true})),
-            _ => (format!("/v1/sessions/{session}/close"), json!({})),
-        };
-        world.act(&path, body).await?;
+        let (path, body) = stopping::request(way, session, agent, turn);
+        world.act(&format!("/v1/{path}"), body).await?;
         let answered = Instant::now();
         let took = given_up(&world, talk.request).await?.saturating_duration_since(answered);
         ensure!(took <= SOON, "{way}: the provider spoke for {took:?}");
@@ -212,7 +201,20 @@ async fn a_plan_that_is_cancelled_ends_the_answer_of_its_task(world: World) -> R
     let took = given_up(&world, request).await?.saturating_duration_since(answered);
     ensure!(took <= SOON, "the provider spoke for {took:?}");
     let ended = world.ended(&turn).await?;
-    ensure!(ended["output"].as_str().is_some_and(|said| said.starts_with("word0 ")), "{ended}");
+    ensure!(ended["status"] == "interrupted", "{ended}");
+    let said = text(&ended, "output")?;
+    ensure!(said.starts_with("word0 "), "{ended}");
+    let told = world.runes_of(&session, "turn.interrupted", 1).await?;
+    ensure!(told[0]["turn_id"] == turn.as_str() && told[0]["payload"]["partial_output"] == said.as_str(), "{told:?}");
+    // Whoever goes on with that agent has it as an answer that was cut off.
+    let agent = text(&ended, "agent_id")?;
+    world.turn(&agent, "and now?").await?;
+    let requests = world.fleet().model.requests();
+    let own = |request: &&Request| request.user_text() == "and now?" && request_is_of(&world, request);
+    let shown = requests.iter().rfind(own).context("no next context")?;
+    let answers = shown.messages().iter().filter(|m| m["role"] == "assistant").collect::<Vec<_>>();
+    let cut = |m: &&&Value| m["content"].as_str().is_some_and(|text| text.starts_with(&said) && text.contains(MARK));
+    ensure!(answers.iter().any(|m| cut(&m)), "{answers:?}");
     Ok(())
 }
 
