@@ -2,18 +2,22 @@
 
 use crate::fault::{Ground, RECOVERY_WITHIN, TOOLS};
 use crate::fleet::{Node, SERVICES};
-use crate::load::{Finished, Load};
+use crate::load::Load;
 use crate::play::{self, Play, Run};
 use anyhow::{Context, Result, ensure};
+use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use instar_client::{Client, Event, Mode};
 use instar_core::id::SessionId;
+use instar_store::PAGE_MAX;
 use instar_store::entity::session;
 use instar_testkit::wait;
 use sea_orm::sea_query::Expr;
 use sea_orm::{EntityTrait, PaginatorTrait, QueryFilter};
 use serde_json::{Value, json};
+use std::collections::HashMap;
 use std::fmt::{Display, Formatter};
+use std::ops::Range;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -22,8 +26,12 @@ const WARM: u64 = 24;
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How soon it is known that the server is away, and that it is back: three times what is promised.
 pub const KNOWN_WITHIN: Duration = Duration::from_secs(6);
-/// A queued turn, a call, a result: each waits to be found, and the end to be heard of.
-const HOPS: u32 = 4;
+/// What is written by whoever had to find a queued turn, a call, or the last of a turn's results.
+const FOUND: [&str; 3] = ["turn.started", "tool.started", "turn.tools_finished"];
+/// What is promised: of the turns with NATS at least this share, nearly every hop and the return within so long.
+const SHARE: f64 = 0.1;
+const HOP_WITHIN: Duration = Duration::from_secs(2);
+const BACK_WITHIN: Duration = Duration::from_secs(2);
 
 /// How long what goes on.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +58,9 @@ pub struct Life {
     /// From message to answer, without NATS: half of the turns, and 95 of 100.
     pub p50: Duration,
     pub p95: Duration,
+    /// From what somebody had to find to the mark of whoever found it, without NATS: 95 of 100, by the log.
+    pub hop_p95: Duration,
+    pub hops: usize,
     pub killed: u32,
     pub turns: usize,
     /// From the return of NATS to its being used.
@@ -58,19 +69,31 @@ pub struct Life {
 }
 
 impl Life {
-    /// The slowest of the hops of 95 of 100 turns, if they are alike.
-    pub fn p95_of_hop(&self) -> Duration {
-        self.p95 / HOPS
+    /// What is promised and was not kept, beside the violations.
+    pub fn broken(&self) -> Vec<String> {
+        let Life { normal, rate, hop_p95, hops, back, .. } = self;
+        let mut broken = Vec::new();
+        if *rate < normal * SHARE {
+            broken.push(format!("{rate:.1} turns/s are less than {SHARE} of {normal:.1}"));
+        }
+        if *hops == 0 || *hop_p95 > HOP_WITHIN {
+            broken.push(format!("of {hops} hops 95 of 100 took up to {hop_p95:.2?}: {HOP_WITHIN:?} are promised"));
+        }
+        if *back > BACK_WITHIN {
+            broken.push(format!("NATS was used again after {back:.2?}: {BACK_WITHIN:?} are promised"));
+        }
+        broken
     }
 }
 
 impl Display for Life {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let Life { normal, rate, p50, p95, killed, turns, back, violations } = self;
+        let Life { normal, rate, p50, p95, hop_p95, hops, killed, turns, back, violations } = self;
         let share = 100.0 * rate / normal;
         write!(
             f,
-            "with NATS {normal:.1} turns/s, without {rate:.1} ({share:.0} %), p50 {p50:.2?}, p95 {p95:.2?}; \
+            "with NATS {normal:.1} turns/s, without {rate:.1} ({share:.0} %), turns p50 {p50:.2?}, p95 {p95:.2?}, \
+             hops p95 {hop_p95:.2?} (of {hops}); \
              {killed} killed, {turns} turns in all, NATS used again after {back:.2?}, {} violations",
             violations.len()
         )
@@ -94,10 +117,10 @@ impl Ground {
             self.becomes(json!({"ready": true, "degraded": ["bus"]})).await.context("started without NATS")?;
             self.name_the_bus().await?;
         }
-        let begun = Instant::now();
+        let (begun, from) = (Instant::now(), self.store.now().await?);
         let (rate, deaths) = self.endure(&load, terms).await?;
         killed += deaths;
-        let ended = Instant::now();
+        let (ended, to) = (Instant::now(), self.store.now().await?);
         let mut violations = self.play_on(terms).await?;
         load.more(AGENTS as u64, RECOVERY_WITHIN).await.context("without NATS")?;
 
@@ -116,8 +139,12 @@ impl Ground {
         let id: SessionId = session.parse()?;
         let head = session::Entity::find_by_id(id.uuid()).one(self.store.db()).await?.context("session")?.head_seq;
         violations.extend(heard(follower, head).await?);
-        let (p50, p95) = quantiles(&finished, begun, ended);
-        Ok(Life { normal, rate, p50, p95, killed, turns: finished.len(), back, violations })
+        let within = finished.iter().filter(|turn| turn.began >= begun && turn.ended <= ended);
+        let mut took: Vec<Duration> = within.map(|turn| turn.ended - turn.began).collect();
+        took.sort_unstable();
+        let hops = self.hops(id, from..to).await?;
+        let (p50, p95, hop_p95, hops) = (quantile(&took, 50), quantile(&took, 95), quantile(&hops, 95), hops.len());
+        Ok(Life { normal, rate, p50, p95, hop_p95, hops, killed, turns: finished.len(), back, violations })
     }
 
     /// What `/readyz` of the API says.
@@ -196,6 +223,26 @@ impl Ground {
         Ok(violations)
     }
 
+    /// How long what was there in this time waited to be found, shortest first.
+    async fn hops(&self, session: SessionId, time: Range<DateTime<Utc>>) -> Result<Vec<Duration>> {
+        let time = time.start.timestamp_micros()..time.end.timestamp_micros();
+        let (mut hops, mut before, mut from) = (Vec::new(), HashMap::new(), 0);
+        loop {
+            let runes = self.store.runes(session, from, PAGE_MAX).await?;
+            let Some(last) = runes.last() else { break };
+            from = last.seq;
+            for rune in &runes {
+                let Some(turn) = rune.turn_id else { continue };
+                let Some(was) = before.insert(turn, rune.at_us) else { continue };
+                if FOUND.contains(&rune.kind.as_str()) && time.contains(&was) && time.contains(&rune.at_us) {
+                    hops.push(Duration::from_micros(rune.at_us.abs_diff(was)));
+                }
+            }
+        }
+        hops.sort_unstable();
+        Ok(hops)
+    }
+
     /// Waits until every log is published as far as it goes.
     async fn published(&self) -> Result<()> {
         wait::until_ok(RECOVERY_WITHIN, async || {
@@ -214,12 +261,9 @@ async fn rate(load: &Load, time: Duration) -> f64 {
     (load.finished() - before) as f64 / begun.elapsed().as_secs_f64()
 }
 
-fn quantiles(finished: &[Finished], begun: Instant, ended: Instant) -> (Duration, Duration) {
-    let within = finished.iter().filter(|turn| turn.began >= begun && turn.ended <= ended);
-    let mut took: Vec<Duration> = within.map(|turn| turn.ended - turn.began).collect();
-    took.sort_unstable();
-    let at = |share: usize| took.get((took.len() * share / 100).min(took.len().saturating_sub(1))).copied();
-    (at(50).unwrap_or_default(), at(95).unwrap_or_default())
+fn quantile(sorted: &[Duration], percent: usize) -> Duration {
+    let at = sorted.len() * percent / 100;
+    sorted.get(at.min(sorted.len().saturating_sub(1))).copied().unwrap_or_default()
 }
 
 /// Somebody who follows a session from its beginning: the numbers of its runes as they came.
