@@ -79,10 +79,11 @@ pub static LIST: &[Cascade] = &[
     after("T4 T9", AgentOfTurn, "turn_completed"),
     after("T4 T9", SessionOfTurn, "turn_completed"),
     after("T5 T6 T10 T16:tools_finished_steered T17 T20 T21 T22", AgentOfTurn, "turn_interrupted"),
-    after("T7 T11 T18 T19", AgentOfTurn, "turn_error"),
-    after("T25", AgentOfTurn, "recovery_exhausted"),
+    // As after L7, the drive errs before anything that waited for the end of the turn.
     after("T19", DriveOfTurn, "execution_error").when(When::Cause(LateTooOften)),
     after("T25", DriveOfTurn, "execution_error"),
+    after("T7 T11 T18 T19", AgentOfTurn, "turn_error"),
+    after("T25", AgentOfTurn, "recovery_exhausted"),
     after("T20", SessionOfTurn, "budget_exhausted").when(When::Cause(SessionBudget)),
     after("T16:steer", Same, "request_control"),
     after("T23", AgentOfTurn, "worker_lost"),

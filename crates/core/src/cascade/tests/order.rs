@@ -58,7 +58,7 @@ impl View for Fixture {
             (Reach::ChildrenOfAgent, PARENT) => vec![CHILD],
             (Reach::LiveTurnOfAgent | Reach::QueuedTurnsOfAgent, PARENT) => vec![TURN, QUEUED],
             (Reach::OpenCallsOfTurn, TURN) => vec![RUNS, WAITS],
-            (Reach::AgentOfTurn, TURN | QUEUED) => vec![PARENT],
+            (Reach::AgentOfTurn | Reach::DriveOfTurn, TURN | QUEUED) => vec![PARENT],
             (Reach::DriveOfAgent | Reach::LifecycleOfAgent, agent) => vec![agent],
             (Reach::TurnOfCall, _) => vec![TURN],
             (Reach::SessionOfAgent | Reach::SessionOfTurn, _) => vec![SESSION],
@@ -121,6 +121,25 @@ fn a_crash_leaves_what_ran_unknown_and_cancels_what_did_not() {
     fatal.facts.insert(Fact::DriveFatal);
     let rows = fatal.moves(TURN, &turn::TABLE, "tool_crash", By::System);
     assert_eq!(rows, ["C16", "C17", "T11", "L7", "D7"]);
+}
+
+#[test]
+fn a_drive_errs_before_its_agent_ends_however_the_turn_failed() {
+    let mut fixture = Fixture::new();
+    fixture.rows.insert(("turn", TURN), "streaming");
+    fixture.rows.extend([RUNS, WAITS].map(|call| (("tool_call", call), "denied")));
+    fixture.facts.insert(Fact::KillPending);
+    let ways = [
+        ("stream_error", Some(Fact::DriveFatal), ["T7", "L7"]),
+        ("turn_deadline", Some(Fact::LateTooOften), ["T19", "L7"]),
+        ("recovery_exhausted", None, ["T25", "L19"]),
+    ];
+    for (event, fact, ended) in ways {
+        fixture.facts.extend(fact);
+        let rows = fixture.moves(TURN, &turn::TABLE, event, By::System);
+        assert_eq!(rows, [&ended[..], &["D7", "T28", "L9", "L10", "D23"]].concat(), "{event}");
+        fact.map(|fact| fixture.facts.remove(&fact));
+    }
 }
 
 #[test]
