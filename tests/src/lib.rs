@@ -17,6 +17,7 @@ pub mod nobus;
 pub mod pgbench;
 pub mod play;
 pub mod puppet;
+pub mod rules;
 pub mod spree;
 pub mod stage;
 pub mod stopping;

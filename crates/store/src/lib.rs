@@ -44,7 +44,10 @@ pub use account::{Claim, NewAccount, RELEASES, Release, Waiting, Wanted};
 pub use addressee::Addressee;
 pub use api_key::NewKey;
 pub use archive::Moving;
-pub use commit::{Answer, COMMIT_BYTES_MAX, Change, Commit, Found, Landed, PAYLOAD_BYTES_MAX, RUNES_MAX, WRITES_MAX};
+pub use commit::{
+    Answer, COMMIT_BYTES_MAX, Change, Commit, Found, Landed, Outline, PAYLOAD_BYTES_MAX, RUNES_MAX, RuneOutline,
+    WRITES_MAX,
+};
 pub use connect::{Options, Store};
 pub use error::StoreError;
 pub use family::Kin;

@@ -5,6 +5,7 @@
 
 mod answer;
 mod change;
+mod outline;
 mod write;
 
 use crate::clock;
@@ -20,6 +21,7 @@ use uuid::Uuid;
 
 pub use answer::{Answer, Found, Landed};
 pub use change::Change;
+pub use outline::{Outline, RuneOutline};
 pub(crate) use write::{Draw, Op, UNUSED, Write};
 
 /// Everything has a limit, so that one caller cannot hold up the others.
