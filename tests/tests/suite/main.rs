@@ -9,6 +9,7 @@ mod context;
 mod crowd;
 mod demo;
 mod drive;
+mod equivalence;
 mod family;
 mod finish;
 mod flow;
