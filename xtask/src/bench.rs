@@ -24,6 +24,11 @@ pub(crate) async fn run(name: &str, durable: bool, extra: &[String]) -> Result<E
     run.args(extra).env(servers.env()).env([(COMMAND_VARIABLE, cargo::released("instar"))]).exit()
 }
 
+/// Nothing is written and nothing runs beside it: it needs neither servers nor the command.
+pub(crate) fn engine(extra: &[String]) -> Result<ExitCode> {
+    cargo::step(&["run", "--release", "-q", "-p", "instar-tests", "--bin", "bench-engine", "--"]).args(extra).exit()
+}
+
 /// It brings servers of its own, since it kills them.
 pub(crate) fn faults(extra: &[String]) -> Result<ExitCode> {
     if !cargo::step(&["build", "--release", "-p", "instar-tests", "--bins"]).run()? {

@@ -32,7 +32,8 @@ enum Chore {
         extra: Vec<String>,
     },
     /// Build the command `instar` and the bench `bench-NAME` of the crate instar-tests, then run the
-    /// bench against a Postgres and a NATS of its own; `turn` is in the folder `bench` and brings its own
+    /// bench against a Postgres and a NATS of its own; `turn` is in the folder `bench` and brings its own, and
+    /// `engine` needs none
     Bench {
         name: String,
         /// A Postgres that does not wait for the disk
@@ -65,9 +66,14 @@ enum Chore {
 async fn main() -> Result<ExitCode> {
     match Arguments::parse().chore {
         Chore::Test { no_lint, extra } => check::run(!no_lint, &extra).await,
-        Chore::Bench { name, fast: false, profile, extra } if name == "turn" => turn::run(profile, &extra),
-        Chore::Bench { name, profile: false, fast, extra } if name != "turn" => bench::run(&name, !fast, &extra).await,
-        Chore::Bench { .. } => bail!("--fast is for every bench but `turn`, --profile for `turn` alone"),
+        Chore::Bench { name, fast, profile, extra } => match (name.as_str(), fast, profile) {
+            ("turn", false, profile) => turn::run(profile, &extra),
+            ("engine", false, false) => bench::engine(&extra),
+            ("turn" | "engine", ..) | (_, _, true) => {
+                bail!("--fast is for every bench but `turn` and `engine`, --profile for `turn` alone")
+            }
+            (name, fast, false) => bench::run(name, !fast, &extra).await,
+        },
         Chore::Demo => cargo::step(&["run", "-q", "-p", "instar", "--", "dev", "--demo"]).exit(),
         Chore::Faults { extra } => bench::faults(&extra),
         Chore::Mcp => bench::real_servers().await,
