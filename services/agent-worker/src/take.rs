@@ -184,7 +184,7 @@ async fn claim(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         }
     } else {
         let (agent, turn, inputs) = (&held.agent, &held.turn, gather::inputs(&held, &waiting));
-        let mut commit = flow::claim_telling(agent, turn, &waiting, prompt, worker.id, deadline, inputs)?;
+        let mut commit = flow::claim(agent, turn, &waiting, prompt, worker.id, deadline, inputs)?;
         if let Some(made) = &reserved {
             flow::reserve(&mut commit, &held.turn, made);
         }
@@ -327,7 +327,7 @@ async fn finished(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         }
     } else {
         let (agent, results) = ((!ours).then_some(&held.agent), gather::results(&held));
-        let mut commit = flow::resume_telling(&held.turn, agent, worker.id, waited, results)?;
+        let mut commit = flow::resume(&held.turn, agent, worker.id, waited, results)?;
         if let Some(made) = &reserved {
             flow::reserve(&mut commit, &held.turn, made);
         }

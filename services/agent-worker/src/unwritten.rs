@@ -35,11 +35,9 @@ impl Unwritten {
     fn alone(&self, worker: WorkerId) -> Result<Commit, FlowError> {
         match self {
             Unwritten::Claim { agent, turn, prompt, deadline, inputs } => {
-                flow::claim_telling(agent, turn, &[], *prompt, worker, *deadline, inputs.clone())
+                flow::claim(agent, turn, &[], *prompt, worker, *deadline, inputs.clone())
             }
-            Unwritten::Resume { turn, waited, results } => {
-                flow::resume_telling(turn, None, worker, *waited, results.clone())
-            }
+            Unwritten::Resume { turn, waited, results } => flow::resume(turn, None, worker, *waited, results.clone()),
         }
     }
 

@@ -116,8 +116,9 @@ fn answered(builder: &'static str, of: Vec<(Asked, Call)>) -> Case {
 }
 
 fn begins() -> Vec<Case> {
-    let claim =
-        |world: &World| Ok(flow::claim(&world.agents[0], &world.turns[0], &[fresh()], None, world.worker, minutes())?);
+    let claim = |world: &World| {
+        Ok(flow::claim(&world.agents[0], &world.turns[0], &[fresh()], None, world.worker, minutes(), Vec::new())?)
+    };
     let recover = |world: &World| Ok(flow::recover(&world.agents[0], &world.turns[0], fresh(), Loss::Died, "")?);
     let mut stopped = World::with_turn("streaming");
     stopped.agents[0].drive = "stopped".into();
@@ -125,15 +126,16 @@ fn begins() -> Vec<Case> {
         move |world: &World| {
             let agent = (!ours).then_some(&world.agents[0]);
             let worker = if ours { world.worker } else { fresh() };
-            Ok(flow::resume(&world.turns[0], agent, worker, minutes())?)
+            Ok(flow::resume(&world.turns[0], agent, worker, minutes(), Vec::new())?)
         }
     };
     vec![
         on_turn("claim", "start_turn", World::with_turn("queued"), claim),
-        on_turn("claim_telling", "start_turn", World::with_turn("queued"), |world| {
+        on_turn("claim", "start_turn", World::with_turn("queued"), |world| {
             let (agent, turn, first) = (&world.agents[0], &world.turns[0], fresh());
-            Ok(flow::claim_telling(agent, turn, &[], Some(first), world.worker, minutes(), Vec::new())?)
-        }),
+            Ok(flow::claim(agent, turn, &[], Some(first), world.worker, minutes(), Vec::new())?)
+        })
+        .when("with a prompt"),
         on_turn("claim", "start_turn", for_a_task(World::with_turn("queued"), "assigned"), claim).when("of a task"),
         on_turn("recover", "worker_lost", World::with_turn("streaming"), recover),
         on_turn("recover", "worker_lost", stopped, recover).when("of a stopped agent"),
@@ -142,9 +144,6 @@ fn begins() -> Vec<Case> {
         answered("calls_in_mind", judged().into_iter().take(1).collect()),
         on_turn("resume", "tools_finished", World::with_turn("tool_executing"), resume(true)),
         on_turn("resume", "tools_finished", World::with_turn("tool_executing"), resume(false)).when("by another"),
-        on_turn("resume_telling", "tools_finished", World::with_turn("tool_executing"), |world| {
-            Ok(flow::resume_telling(&world.turns[0], None, world.worker, minutes(), Vec::new())?)
-        }),
     ]
 }
 

@@ -277,7 +277,8 @@ async fn a_nudged_turn_outlives_its_worker_and_counts_once(stage: Stage) -> Resu
     let dead: WorkerId = cast::fresh();
     store.register_worker(dead, "agent-worker", Duration::from_millis(300), json!({})).await?;
     let queued = troupe.turn(id).await?;
-    let claim = flow::claim(&row(&troupe, agent).await?, &queued, &[], None, dead, chrono::Duration::minutes(5))?;
+    let claim =
+        flow::claim(&row(&troupe, agent).await?, &queued, &[], None, dead, chrono::Duration::minutes(5), Vec::new())?;
     cast::land(store, claim).await?;
     let ended = troupe.ended(id).await?;
     assert_eq!((ended.status.as_str(), ended.attempts, ended.cause.as_str()), ("completed", 2, "nudge"));
@@ -450,7 +451,7 @@ async fn fails_by_its_provider(hub: &Hub, agent: AgentId) -> Result<()> {
     let read =
         async || anyhow::Ok((store.agent(agent).await?.context("agent")?, store.turn(id).await?.context("turn")?));
     let (row, turn) = read().await?;
-    cast::land(store, flow::claim(&row, &turn, &[], None, worker, chrono::Duration::minutes(5))?).await?;
+    cast::land(store, flow::claim(&row, &turn, &[], None, worker, chrono::Duration::minutes(5), Vec::new())?).await?;
     let (row, turn) = read().await?;
     let pause = chrono::Duration::seconds(2);
     let (agent, turn) = (&row, &turn);

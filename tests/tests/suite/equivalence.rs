@@ -42,7 +42,7 @@ const KNOWN: &[Known] = &[
     Known {
         what: &[Missing("S4")],
         why: Why::Nothing,
-        of: &[One("claim", ""), One("claim", "of a task"), One("claim_telling", "")],
+        of: &[One("claim", ""), One("claim", "of a task"), One("claim", "with a prompt")],
     },
     Known { what: &[Missing("S5")], why: Why::Nothing, of: &[Every("complete"), Every("complete_by_limit")] },
     Known {

@@ -84,7 +84,8 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
     let before = store.writer_stats().commits.load(std::sync::atomic::Ordering::Relaxed);
 
     let id = rows.send(false, "echo hi").await?.context("a turn")?;
-    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], None, worker, deadline())?).await?;
+    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], None, worker, deadline(), Vec::new())?)
+        .await?;
     land(store, flow::calls(&rows.turn(id).await?, worker, &spoken(""), vec![asked("echo"), asked("now")])?).await?;
     let calls = rows.calls(id).await?;
     let mut left = Vec::new();
@@ -98,7 +99,7 @@ async fn a_tool_turn_takes_six_commits_and_queues_the_next_one_for_what_waits(st
     assert_eq!(found[0].states, ["completed_result"]);
 
     rows.send(true, "and then?").await?;
-    land(store, flow::resume(&rows.turn(id).await?, None, worker, Duration::zero())?).await?;
+    land(store, flow::resume(&rows.turn(id).await?, None, worker, Duration::zero(), Vec::new())?).await?;
     let (agent_row, waiting) = (rows.agent().await?, rows.waiting().await?);
     let (commit, next) = flow::complete(
         Ending {
@@ -147,8 +148,8 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
 
     // Two workers claim: one wins, and the other's writes name an epoch that is not theirs.
     let (agent_row, turn_row) = (rows.agent().await?, rows.turn(id).await?);
-    land(store, flow::claim(&agent_row, &turn_row, &[], None, one, deadline())?).await?;
-    let lost = store.commit(flow::claim(&agent_row, &turn_row, &[], None, two, deadline())?).await?;
+    land(store, flow::claim(&agent_row, &turn_row, &[], None, one, deadline(), Vec::new())?).await?;
+    let lost = store.commit(flow::claim(&agent_row, &turn_row, &[], None, two, deadline(), Vec::new())?).await?;
     assert!(matches!(lost, Answer::Found(_)), "{lost:?}");
     let zombie = turn::Model { epoch: 0, ..rows.turn(id).await? };
     let lost = store.commit(flow::calls(&zombie, two, &spoken(""), vec![asked("echo")])?).await?;
@@ -190,9 +191,13 @@ async fn what_was_overtaken_does_not_land(stage: Stage) -> Result<()> {
 
     // With a call still open a turn is not resumed.
     let id = next.context("next")?;
-    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], None, one, deadline())?).await?;
+    land(store, flow::claim(&rows.agent().await?, &rows.turn(id).await?, &[], None, one, deadline(), Vec::new())?)
+        .await?;
     land(store, flow::calls(&rows.turn(id).await?, one, &spoken(""), vec![asked("echo")])?).await?;
-    ensure!(matches!(flow::resume(&rows.turn(id).await?, None, one, Duration::zero()), Err(FlowError::Open(1))));
+    ensure!(matches!(
+        flow::resume(&rows.turn(id).await?, None, one, Duration::zero(), Vec::new()),
+        Err(FlowError::Open(1))
+    ));
 
     // An agent or session that takes no input says what to do.
     let stopped = agent::Model { drive: "stopped".into(), ..rows.agent().await? };

@@ -89,8 +89,15 @@ struct Claimed {
 }
 
 async fn claimed(store: &Store, agent: AgentId, id: TurnId, worker: WorkerId) -> Result<Claimed> {
-    let commit =
-        flow::claim(&agent_row(store, agent).await?, &turn_row(store, id).await?, &[], None, worker, minutes())?;
+    let commit = flow::claim(
+        &agent_row(store, agent).await?,
+        &turn_row(store, id).await?,
+        &[],
+        None,
+        worker,
+        minutes(),
+        Vec::new(),
+    )?;
     land(store, commit).await?;
     Ok(Claimed { worker, turn: turn_row(store, id).await?, agent: agent_row(store, agent).await? })
 }
@@ -893,7 +900,7 @@ async fn overdue(troupe: &Troupe) -> Result<TurnId> {
         }
         let (rows, row) = (agent_row(store, agent).await?, turn_row(store, id).await?);
         // The troupe's own worker may find the turn first if this process was held up.
-        let claim = flow::claim(&rows, &row, &[], None, worker, chrono::Duration::milliseconds(1));
+        let claim = flow::claim(&rows, &row, &[], None, worker, chrono::Duration::milliseconds(1), Vec::new());
         let Ok(Answer::Moved(_)) = store.commit(claim?).await else { continue };
         let mut call = asked("charge", json!({"token": "x"}));
         (call.effect, call.verdict) = ("at_most_once", Verdict::Approved);

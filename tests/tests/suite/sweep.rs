@@ -37,7 +37,7 @@ async fn turn_of(store: &Store, session: SessionId, owner: Option<WorkerId>) -> 
     let id: TurnId = sent.turn.context("a turn")?;
     if let Some(worker) = owner {
         let (agent, turn) = (store.agent(agent).await?.context("agent")?, store.turn(id).await?.context("turn")?);
-        land(store, flow::claim(&agent, &turn, &[], None, worker, chrono::Duration::minutes(5))?).await?;
+        land(store, flow::claim(&agent, &turn, &[], None, worker, chrono::Duration::minutes(5), Vec::new())?).await?;
     }
     Ok(id.uuid())
 }

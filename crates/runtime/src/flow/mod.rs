@@ -61,8 +61,7 @@ pub use summary::{begin_summary, end_summary, summary_row};
 pub(crate) use turn::timer;
 pub use turn::{
     APPROVAL_TIMER, Asked, CUT_OFF, Loss, RESUME_TIMER, Spoken, Verdict, call_row, calls, calls_in_mind, cause_with,
-    checkpoint, claim, claim_telling, hand_back, is_last, park, pause, recover, resume, resume_telling, said_row, used,
-    used_with, waits,
+    checkpoint, claim, hand_back, is_last, park, pause, recover, resume, said_row, used, used_with, waits,
 };
 pub use wait::{WAIT_TIMER, Waits, has_waited, wait, wait_for_account};
 

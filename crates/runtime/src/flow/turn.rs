@@ -36,20 +36,8 @@ pub(super) fn ids(turn: &turn::Model) -> (AgentId, TurnId) {
 
 /// Agent and turn in one commit, under a new epoch; messages that wait are taken up. The epoch that
 /// every later write of this turn must name is `agent.epoch + 1`. `prompt` is the message with which the turn's
-/// prompt begins.
+/// prompt begins, `inputs` says what the turn takes up.
 pub fn claim(
-    agent: &agent::Model,
-    turn: &turn::Model,
-    waiting: &[MessageId],
-    prompt: Option<MessageId>,
-    worker: WorkerId,
-    deadline: Duration,
-) -> Result<Commit, FlowError> {
-    claim_telling(agent, turn, waiting, prompt, worker, deadline, Vec::new())
-}
-
-/// The same, and says what the turn takes up.
-pub fn claim_telling(
     agent: &agent::Model,
     turn: &turn::Model,
     waiting: &[MessageId],
@@ -420,18 +408,9 @@ pub(crate) fn timer(
 }
 
 /// Every call has its result: the turn goes on. `agent` where another than its owner takes it up,
-/// which needs a new epoch; `waited` is how long a person took, by which the deadline moves.
+/// which needs a new epoch; `waited` is how long a person took, by which the deadline moves; `results` says what came of
+/// the calls.
 pub fn resume(
-    turn: &turn::Model,
-    agent: Option<&agent::Model>,
-    worker: WorkerId,
-    waited: Duration,
-) -> Result<Commit, FlowError> {
-    resume_telling(turn, agent, worker, waited, Vec::new())
-}
-
-/// The same, and says what came of the calls.
-pub fn resume_telling(
     turn: &turn::Model,
     agent: Option<&agent::Model>,
     worker: WorkerId,

@@ -220,7 +220,7 @@ impl House {
     pub(crate) async fn claim(&self, agent: &str, turn: &str) -> Result<WorkerId> {
         let worker = WorkerId::from(Uuid::now_v7());
         let (agent, turn) = (self.agent_row(agent).await?, self.turn_row(turn).await?);
-        self.land(flow::claim(&agent, &turn, &[], None, worker, chrono::Duration::minutes(5))?).await?;
+        self.land(flow::claim(&agent, &turn, &[], None, worker, chrono::Duration::minutes(5), Vec::new())?).await?;
         Ok(worker)
     }
 
