@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream;
 use bench::*;
 use instar_bus::message::{Delta, WorkTurn};
-use instar_bus::{Bus, BusError, Connection, Deliveries, Delivery, Heard, Namespace, Stamp};
+use instar_bus::{Bus, BusError, Connection, Deliveries, Delivery, Heard, Namespace, Pull, Stamp};
 use instar_testkit::proxy::{Direction, Proxy};
 use instar_testkit::{Nats, wait};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -361,6 +361,42 @@ async fn a_server_that_is_not_there_is_gone_on_without_and_joined_when_it_comes(
 
 /// Three times what is promised.
 const NOTICED_WITHIN: Duration = Duration::from_secs(6);
+const RECEIVES_WITHIN: Duration = Duration::from_secs(6);
+
+#[tokio::test]
+async fn who_stops_waiting_again_and_again_still_receives_after_an_outage() {
+    let server = Nats::start().await.unwrap();
+    let proxy = Proxy::start(server.url().trim_start_matches("nats://")).await.unwrap();
+    let name = prefix();
+    let bus = connect(&proxy.instead_of(server.url()), &name, options()).await;
+    let other = connect(server.url(), &name, options()).await;
+    // No watchdog helps.
+    let patient = Pull { silence_max: Duration::from_secs(60), ..pull() };
+    let mut turns = bus.work_turn("default", patient).await.unwrap();
+    assert!(silent(Duration::from_millis(100), turns.next()).await);
+    proxy.refuse();
+    proxy.cut();
+    // The server has nobody left to give it to, and forgets who has asked.
+    let stream = admin(server.url()).await.get_stream(format!("{name}-v1-work")).await.unwrap();
+    let nobody_asks = || async { stream.consumer_info("turn-default").await.unwrap().num_waiting == 0 };
+    soon(wait::until(BOUND, nobody_asks)).await;
+    publish(&other, 1).await;
+    proxy.heal();
+    // Whatever the server is asked for takes longer than anybody waits.
+    proxy.delay(Duration::from_millis(10), Duration::ZERO);
+    let healed = Instant::now();
+    let receives = async {
+        loop {
+            if let Ok(delivery) = tokio::time::timeout(Duration::from_millis(1), turns.next()).await {
+                break delivery;
+            }
+        }
+    };
+    let delivery = soon(receives).await;
+    assert!(healed.elapsed() < RECEIVES_WITHIN, "{:?}", healed.elapsed());
+    assert_eq!(delivery.value(), &turn(1));
+    delivery.ack().await.unwrap();
+}
 
 #[tokio::test]
 async fn it_is_known_whether_the_server_can_be_reached() {

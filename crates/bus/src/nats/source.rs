@@ -11,6 +11,7 @@ use std::time::Duration;
 use async_nats::Subject;
 use async_nats::jetstream::{AckKind, Message};
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -30,27 +31,55 @@ pub(crate) struct Source {
     failures: usize,
     /// Its consumer was there once: a missing one was lost.
     built: bool,
+    /// What the server is being asked for. Callers may stop waiting for a message at any moment, and the next one
+    /// that waits goes on with it.
+    under_way: Option<BoxFuture<'static, Outcome>>,
+}
+
+enum Outcome {
+    /// Whether the consumer was missing after a reconnect.
+    Looked(Health, Result<bool, BusError>),
+    Built(Box<Result<Built, BusError>>),
+}
+
+struct Built {
+    puller: Puller,
+    over: Health,
+    missing: bool,
 }
 
 impl Source {
     pub(super) async fn open(link: Arc<Link>, spec: ConsumerSpec) -> Result<Self, BusError> {
         let health = link.health.subscribe();
         let seen = *health.borrow();
-        let mut source = Self { link, spec, puller: None, health, seen, failures: 0, built: false };
+        let mut source = Self { link, spec, puller: None, health, seen, failures: 0, built: false, under_way: None };
         // While nobody can be asked, it is built as soon as somebody can.
         if seen.usable {
-            match source.build().await {
+            match build(&source.link, &source.spec).await {
+                Ok(built) => source.take(built),
                 Err(error) if !error.retryable() || source.health.borrow().usable => return Err(error),
-                _ => {}
+                Err(_) => {}
             }
         }
         Ok(source)
     }
 
+    /// The next message. Safe to cancel.
     pub(crate) async fn next(&mut self) -> Parcel {
         loop {
+            if let Some(under_way) = &mut self.under_way {
+                let outcome = under_way.await;
+                self.under_way = None;
+                self.goes_on(outcome);
+                continue;
+            }
+            let now = *self.health.borrow_and_update();
+            if now != self.seen {
+                self.look_after(now);
+                continue;
+            }
             let Some(puller) = self.puller.as_mut() else {
-                self.rebuild().await;
+                self.rebuild();
                 continue;
             };
             tokio::select! {
@@ -61,7 +90,7 @@ impl Source {
                     }
                     Err(broken) => self.failed(broken).await,
                 },
-                _ = self.health.changed() => self.look_after().await,
+                _ = self.health.changed() => {}
             }
         }
     }
@@ -70,7 +99,7 @@ impl Source {
         if !self.link.connected() {
             // Nothing to rebuild yet; what is missing shows after the reconnect.
             let _ = self.health.wait_for(|health| health.connected).await;
-            return self.look_after().await;
+            return;
         }
         match broken {
             Broken::Silent => {
@@ -82,27 +111,67 @@ impl Source {
     }
 
     /// After a change of the connection: are stream and consumer still those we read?
-    async fn look_after(&mut self) {
-        let now = *self.health.borrow_and_update();
-        let seen = std::mem::replace(&mut self.seen, now);
-        if now.generation != seen.generation {
+    fn look_after(&mut self, now: Health) {
+        if now.generation != self.seen.generation {
             // What was fetched belongs to a stream that no longer exists.
             self.puller = None;
-        } else if now.connected && now.connects != seen.connects {
-            let stream = self.link.stream_name(self.spec.role);
-            match ensure::consumer(&self.link.context, stream, &self.spec).await {
-                Ok(false) => {
-                    if let Some(puller) = &mut self.puller {
-                        puller.forgotten();
-                    }
-                }
-                Ok(true) => {
-                    self.link.counters.topology_repairs.add(1);
-                    self.abandon("its consumer was missing");
-                }
-                Err(error) => self.abandon(&error.to_string()),
-            }
         }
+        if self.puller.is_none() || !now.connected || now.connects == self.seen.connects {
+            self.seen = now;
+            return;
+        }
+        let (link, spec) = (self.link.clone(), self.spec.clone());
+        self.under_way = Some(Box::pin(async move {
+            let missing = ensure::consumer(&link.context, link.stream_name(spec.role), &spec).await;
+            Outcome::Looked(now, missing)
+        }));
+    }
+
+    fn rebuild(&mut self) {
+        let (link, spec, failures) = (self.link.clone(), self.spec.clone(), self.failures);
+        self.failures += 1;
+        self.under_way = Some(Box::pin(async move {
+            // What is asked of nobody would wait in the client until somebody is there, once for every try.
+            let _ = link.health.subscribe().wait_for(|health| health.usable).await;
+            // Failures count until a message arrives: one that is rebuilt only to break again must not spin.
+            if failures > 0 {
+                sleep(backoff(failures)).await;
+            }
+            Outcome::Built(Box::new(build(&link, &spec).await))
+        }));
+    }
+
+    fn goes_on(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Looked(over, missing) => {
+                self.seen = over;
+                match missing {
+                    Ok(false) => {
+                        if let Some(puller) = &mut self.puller {
+                            puller.forgotten();
+                        }
+                    }
+                    Ok(true) => {
+                        self.link.counters.topology_repairs.add(1);
+                        self.abandon("its consumer was missing");
+                    }
+                    Err(error) => self.abandon(&error.to_string()),
+                }
+            }
+            Outcome::Built(built) => match *built {
+                Ok(built) => self.take(built),
+                Err(error) => {
+                    tracing::warn!(consumer = self.spec.name, %error, "consumer could not be rebuilt yet");
+                }
+            },
+        }
+    }
+
+    fn take(&mut self, built: Built) {
+        if built.missing && self.built {
+            self.link.counters.topology_repairs.add(1);
+        }
+        (self.puller, self.seen, self.built) = (Some(built.puller), built.over, true);
     }
 
     fn abandon(&mut self, reason: &str) {
@@ -110,33 +179,6 @@ impl Source {
         if let Some(puller) = self.puller.take() {
             self.link.returns.puller(puller);
         }
-    }
-
-    async fn rebuild(&mut self) {
-        // What is asked of nobody would wait in the client until somebody is there, once for every try.
-        let _ = self.health.wait_for(|health| health.usable).await;
-        // Failures count until a message arrives: one that is rebuilt only to break again must not spin.
-        if self.failures > 0 {
-            sleep(backoff(self.failures)).await;
-        }
-        self.failures += 1;
-        if let Err(error) = self.build().await {
-            tracing::warn!(consumer = self.spec.name, %error, "consumer could not be rebuilt yet");
-        }
-    }
-
-    async fn build(&mut self) -> Result<(), BusError> {
-        self.link.repair().await?;
-        self.seen = *self.health.borrow_and_update();
-        let stream = self.link.stream_name(self.spec.role);
-        let missing = ensure::consumer(&self.link.context, stream, &self.spec).await?;
-        if missing && self.built {
-            self.link.counters.topology_repairs.add(1);
-        }
-        let client = self.link.client.clone();
-        self.puller = Some(Puller::open(client, stream, &self.spec.name, &self.spec.pull).await?);
-        self.built = true;
-        Ok(())
     }
 
     fn parcel(&self, message: async_nats::Message) -> Parcel {
@@ -174,6 +216,16 @@ impl Drop for Source {
             self.link.returns.puller(puller);
         }
     }
+}
+
+/// The consumer, made if it is missing, and a puller that nothing was asked of yet.
+async fn build(link: &Link, spec: &ConsumerSpec) -> Result<Built, BusError> {
+    link.repair().await?;
+    let over = *link.health.borrow();
+    let stream = link.stream_name(spec.role);
+    let missing = ensure::consumer(&link.context, stream, spec).await?;
+    let puller = Puller::open(link.client.clone(), stream, &spec.name, &spec.pull).await?;
+    Ok(Built { puller, over, missing })
 }
 
 /// The address at which the server takes the decision about one delivery.
