@@ -56,8 +56,10 @@ pub(crate) enum Said {
 /// What is kept every now and then, beside the stream: it never stands between two of its steps.
 struct Keeping {
     task: Option<tokio::task::JoinHandle<bool>>,
-    /// Bytes of the text that are kept.
+    /// Bytes of the text that are kept, with what is under way.
     kept: usize,
+    /// The same without.
+    landed: usize,
     due: Instant,
     /// When the turn's row last said that the provider is at work, and whether more has come since.
     shown: Instant,
@@ -80,7 +82,7 @@ struct Listening<'a> {
 pub(crate) async fn answer(worker: &Worker, held: &mut Held) -> Said {
     let (every, deadline) = (Duration::from_millis(worker.config.checkpoint_ms.max(10)), deadline(held));
     let now = Instant::now();
-    let keeping = Keeping { task: None, kept: 0, due: now + every, shown: now, heard: false };
+    let keeping = Keeping { task: None, kept: 0, landed: 0, due: now + every, shown: now, heard: false };
     let heard = Accumulator::default();
     let mut listening = Listening { worker, held, heard, keeping, reached: false, still: None, begun: false };
     let said = tokio::select! {
@@ -345,14 +347,13 @@ impl Listening<'_> {
     /// Keeps what has come since the last time.
     fn keep(&mut self, every: Duration) {
         self.keeping.due = Instant::now() + every;
-        let busy = self.keeping.task.as_ref().is_some_and(|task| !task.is_finished());
+        let busy = !self.reap();
         let text = self.heard.text();
         // A model that thinks, or writes the arguments of a call, says no text. It is not stuck for that.
         let shows = self.keeping.heard && self.keeping.shown.elapsed() >= self.worker.shows_every;
         if busy || (text.len() <= self.keeping.kept && !shows) || self.held.unwritten.is_some() {
             return;
         }
-        self.reap();
         self.kept_from_here();
     }
 
@@ -361,22 +362,55 @@ impl Listening<'_> {
         let text = self.heard.text();
         let piece = &text[self.keeping.kept..];
         let commit = flow::checkpoint(&self.held.turn, self.worker.id, piece, self.keeping.kept as i64);
-        self.keeping.kept = text.len();
         let Ok(commit) = commit else { return };
+        self.keeping.kept = text.len();
         let hub = self.worker.hub.clone();
         self.keeping.task = Some(tokio::spawn(async move { matches!(hub.commit(commit).await, Ok(Answer::Moved(_))) }));
     }
 
-    /// A checkpoint that landed wrote the row once.
-    fn reap(&mut self) {
-        if let Some(landed) = self.keeping.task.take().and_then(|task| task.now_or_never()) {
-            self.held.turn.version += i64::from(landed.unwrap_or(false));
-        }
+    /// Takes note of a checkpoint that is over; whether none is under way.
+    fn reap(&mut self) -> bool {
+        let Some(task) = &mut self.keeping.task else { return true };
+        let Some(landed) = task.now_or_never() else { return false };
+        self.keeping.over(landed.unwrap_or(false), &mut self.held.turn.version);
+        true
     }
 
     async fn settle(&mut self) {
-        if let Some(task) = self.keeping.task.take() {
-            self.held.turn.version += i64::from(task.await.unwrap_or(false));
+        if let Some(task) = &mut self.keeping.task {
+            let landed = task.await.unwrap_or(false);
+            self.keeping.over(landed, &mut self.held.turn.version);
         }
+    }
+}
+
+impl Keeping {
+    /// A checkpoint that landed wrote the row once; what one that did not should have kept, the next one does.
+    fn over(&mut self, landed: bool, version: &mut i64) {
+        self.task = None;
+        if landed {
+            *version += 1;
+            self.landed = self.kept;
+        } else {
+            self.kept = self.landed;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_did_not_land_is_kept_with_what_follows() {
+        let now = Instant::now();
+        let mut keeping = Keeping { task: None, kept: 0, landed: 0, due: now, shown: now, heard: true };
+        let mut version = 7;
+        for (kept, landed, next) in [(5, true, 5), (9, false, 5), (12, true, 12)] {
+            keeping.kept = kept;
+            keeping.over(landed, &mut version);
+            assert_eq!(keeping.kept, next);
+        }
+        assert_eq!(version, 9, "two have landed");
     }
 }
