@@ -30,6 +30,8 @@ use uuid::Uuid;
 const LOOKS_MAX: usize = 8;
 /// The event of a turn that has passed its deadline.
 const LATE: &str = turn_machine::Event::TurnDeadline.token();
+/// The event of a turn whose worker was asked to end it and does not react.
+const UNHEEDED: &str = turn_machine::Event::InterruptTimeout.token();
 
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
@@ -264,7 +266,8 @@ impl<'a> Act<'a> {
         if self.done {
             return Ok(Done::Ignored);
         }
-        let mut kept = false;
+        // One that does not react would be waited for in vain.
+        let mut kept = self.event == UNHEEDED;
         for look in 1..=LOOKS_MAX {
             let snapshot = self.look(hub).await?;
             if self.while_session.is_some_and(|state| state != snapshot.session.status) {

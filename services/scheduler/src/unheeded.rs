@@ -3,12 +3,17 @@
 use crate::sweep::{end, take_waiting};
 use crate::{BATCH, Desk, go_on};
 use anyhow::Result;
+use futures::StreamExt;
 use instar_core::id::{AgentId, TurnId};
 use instar_core::machine::turn as turn_machine;
+use instar_store::entity::turn;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
+
+/// Turns that are ended at once: commits of one moment share a transaction.
+const AT_ONCE: usize = 32;
 
 /// Since when turns were seen to be asked: by this process's own clock, since whoever asked has another one.
 #[derive(Clone, Default)]
@@ -32,22 +37,26 @@ pub(crate) async fn look(desk: Desk) -> Result<()> {
     let turns = desk.hub.store().unheeded_turns(BATCH).await?;
     let asked = desk.asked.seen(Instant::now(), turns.iter().map(|turn| turn.id));
     let config = &desk.config.worker;
-    for (turn, asked) in turns.iter().zip(asked) {
-        let grace = match turn.status.as_str() {
-            "streaming" => config.interrupt_grace_ms,
-            _ => config.stop_grace_ms,
-        };
-        if asked < Duration::from_millis(grace) {
-            continue;
-        }
-        let why = turn.control.as_ref().and_then(|control| control["reason"].as_str()).unwrap_or("interrupt");
-        tracing::warn!(turn = %TurnId::from(turn.id), why, "its worker does not react; it is ended without it");
-        let event = turn_machine::Event::InterruptTimeout.token();
-        go_on(TurnId::from(turn.id), end(&desk, turn, event, why).await)?;
-        let agent = AgentId::from(turn.agent_id);
-        go_on(agent, take_waiting(&desk, agent).await)?;
-    }
-    Ok(())
+    let grace = |turn: &turn::Model| match turn.status.as_str() {
+        "streaming" => config.interrupt_grace_ms,
+        _ => config.stop_grace_ms,
+    };
+    let late = asked.into_iter().zip(turns).filter(|(asked, turn)| *asked >= Duration::from_millis(grace(turn)));
+    let ended = futures::stream::iter(late).map(|(_, turn)| {
+        let desk = desk.clone();
+        async move { end_without(&desk, &turn).await }
+    });
+    let failed = ended.buffer_unordered(AT_ONCE).filter_map(|done| std::future::ready(done.err()));
+    failed.collect::<Vec<_>>().await.into_iter().next().map_or(Ok(()), Err)
+}
+
+/// Ends a turn without its worker.
+async fn end_without(desk: &Desk, turn: &turn::Model) -> Result<()> {
+    let (id, agent) = (TurnId::from(turn.id), AgentId::from(turn.agent_id));
+    let why = turn.control.as_ref().and_then(|control| control["reason"].as_str()).unwrap_or("interrupt");
+    tracing::warn!(turn = %id, why, "its worker does not react; it is ended without it");
+    go_on(id, end(desk, turn, turn_machine::Event::InterruptTimeout.token(), why).await)?;
+    go_on(agent, take_waiting(desk, agent).await)
 }
 
 #[cfg(test)]
