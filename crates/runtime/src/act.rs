@@ -7,6 +7,7 @@
 use crate::asset::Fresh;
 use crate::cut::Cut;
 use crate::hub::Hub;
+use crate::own::Own;
 use crate::snapshot::{Missions, PLAN_BLOCKED, Row, Said, Snapshot, doom, is_by_plan, settle, stopped_hop};
 use crate::step::STEP_TIMER;
 use crate::{flow, guard, hold, tell};
@@ -122,6 +123,7 @@ pub(crate) struct Plan {
     before: Missions,
     pub(crate) after: Snapshot,
     pub(crate) cut: Cut,
+    pub(crate) own: Own,
 }
 
 impl<'a> Act<'a> {
@@ -285,7 +287,7 @@ impl<'a> Act<'a> {
                 hub.have_kept(&plan).await?;
                 continue;
             }
-            let commit = match self.commit(&Plan { cut: hub.said_before(&plan).await?, ..plan }) {
+            let commit = match self.commit(&hub.filled(plan).await?) {
                 Err(error) if is_torn(&error) && look < LOOKS_MAX => continue,
                 commit => commit?,
             };
@@ -311,8 +313,7 @@ impl<'a> Act<'a> {
 
     async fn prepared(&self, hub: &Hub) -> Result<Option<Commit>, ActError> {
         let Some(plan) = self.work_out(self.look(hub).await?)? else { return Ok(None) };
-        let cut = hub.said_before(&plan).await?;
-        self.commit(&Plan { cut, ..plan }).map(Some)
+        self.commit(&hub.filled(plan).await?).map(Some)
     }
 
     async fn look(&self, hub: &Hub) -> Result<Snapshot, ActError> {
@@ -369,7 +370,7 @@ impl<'a> Act<'a> {
             edit(&mut snapshot);
         }
         snapshot.reckon(at);
-        Ok(Some(Plan { planned, before, after: snapshot, cut: Cut::new() }))
+        Ok(Some(Plan { planned, before, after: snapshot, cut: Cut::new(), own: Own::new() }))
     }
 
     /// A turn, call or plan that has ended is not in the picture; the command may still be about it.
@@ -449,7 +450,7 @@ impl<'a> Act<'a> {
             commit.change(Change::entity(&session::TABLE, self.session).expecting("session", state));
         }
         self.settle_open_calls(&mut commit, snapshot, planned, &moved);
-        self.settle_budgets(&mut commit, snapshot, planned, &moved);
+        self.settle_budgets(&mut commit, plan, &moved);
         self.tell(&mut commit, plan)?;
         for also in &self.also {
             also(&mut commit, snapshot)?;
@@ -538,12 +539,9 @@ impl<'a> Act<'a> {
     }
 
     /// A turn that ends here gives back what it had set aside, and its agent has used what it had used.
-    fn settle_budgets(&self, commit: &mut Commit, snapshot: &Snapshot, planned: &[Planned], moved: &Moved<'_>) {
-        let ends = |p: &&Planned| {
-            let (mv, terminal) = (&p.mv, Some(Phase::Terminal));
-            mv.machine() == "turn" && mv.changes_state() && mv.table().phase(mv.to()) == terminal
-        };
-        for (p, turn) in planned.iter().filter(ends).filter_map(|p| Some((p, snapshot.turn(p.entity.id)?))) {
+    fn settle_budgets(&self, commit: &mut Commit, plan: &Plan, moved: &Moved<'_>) {
+        let snapshot = &plan.after;
+        for (p, turn) in plan.ended() {
             flow::settle(commit, turn, flow::unheard(turn));
             let agent = snapshot.agents.get(&turn.agent_id).filter(|_| turn.status != "queued");
             let Some(agent) = agent.filter(|agent| moved.contains_key(&Entity::new(Kind::Agent, agent.id))) else {
@@ -551,6 +549,7 @@ impl<'a> Act<'a> {
             };
             let change = Change::entity(&agent::TABLE, AgentId::from(agent.id));
             let change = change.set(agent::Column::Usage, flow::booked(agent, &turn.usage));
+            let change = plan.count_own(turn, agent, change, commit.at());
             commit.change(flow::count_late(agent, change, p.mv.event() == LATE));
         }
     }

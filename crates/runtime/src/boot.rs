@@ -53,7 +53,8 @@ impl Context {
         keep_time(&store, &drain);
         let bus = join(role, &config).await?;
         let hub = Hub::shared(store, bus).await?.archiving(open_archive(&config)?).planning_by(Policy::of(&config));
-        let hub = hub.keeping_content(open_contents(&config)?);
+        let prices = config.models.iter().filter_map(|model| Some((model.name.clone(), model.price?))).collect();
+        let hub = hub.keeping_content(open_contents(&config)?).pricing(prices);
         Ok(Context { hub, config, drain })
     }
 }

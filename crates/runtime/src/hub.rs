@@ -15,11 +15,13 @@ use crate::wire;
 use chrono::{DateTime, Utc};
 use instar_archive::Archive;
 use instar_bus::Bus;
+use instar_core::budget::Price;
 use instar_core::id::SessionId;
 use instar_core::machine;
 use instar_core::rune::Rune;
 use instar_store::{Answer, Commit, PAGE_MAX, Store, StoreError};
 use instar_tools::Registry;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tracing::Instrument;
 
@@ -34,6 +36,7 @@ pub struct Hub {
     keeping: Keeping,
     planning: Planning,
     tools: Option<Discovered>,
+    prices: Arc<BTreeMap<String, Price>>,
     pace: Pace,
 }
 
@@ -53,7 +56,8 @@ impl Hub {
         let publisher = Publisher::start(bus.clone());
         let live = Live::watch(store.clone());
         let (seal, keeping, planning) = (SealKey::new(key), Keeping::default(), Planning::default());
-        Hub { store, bus, publisher, live, seal, archive: None, keeping, planning, tools: None, pace: Pace::new() }
+        let (prices, pace) = (Arc::default(), Pace::new());
+        Hub { store, bus, publisher, live, seal, archive: None, keeping, planning, tools: None, prices, pace }
     }
 
     /// Where logs of sessions that have ended are kept.
@@ -66,6 +70,16 @@ impl Hub {
     pub fn planning_by(mut self, policy: Policy) -> Hub {
         self.planning = Planning::new(policy);
         self
+    }
+
+    /// What the models cost, by name.
+    pub fn pricing(mut self, prices: BTreeMap<String, Price>) -> Hub {
+        self.prices = Arc::new(prices);
+        self
+    }
+
+    pub(crate) fn price(&self, model: &str) -> Option<Price> {
+        self.prices.get(model).copied()
     }
 
     /// The tools that steps of missions are held against.

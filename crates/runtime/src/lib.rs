@@ -26,6 +26,7 @@ mod looking;
 mod looping;
 pub mod mission;
 pub mod order;
+mod own;
 pub mod plan;
 mod published;
 mod publisher;

@@ -5,8 +5,10 @@ use crate::connect::Store;
 use crate::entity::{agent, broadcast, message};
 use crate::error::StoreError;
 use chrono::{DateTime, Utc};
-use instar_core::id::{BroadcastId, MessageId, SessionId};
-use sea_orm::{ColumnTrait, Condition, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Select};
+use instar_core::id::{AgentId, BroadcastId, MessageId, SessionId, TurnId};
+use sea_orm::{
+    ColumnTrait, Condition, ConnectionTrait, EntityTrait, QueryFilter, QueryOrder, QuerySelect, Select, Statement,
+};
 use std::collections::HashSet;
 use uuid::Uuid;
 
@@ -97,6 +99,20 @@ impl Store {
         let found = message::Entity::find().filter(message::Column::Id.is_in(ids));
         let found = found.filter(message::Column::Source.ne("agent")).select_only().column(message::Column::Id);
         Ok(found.limit(1).into_tuple::<Uuid>().one(&self.db).await?.is_some())
+    }
+
+    /// Whether messages of other agents have caused a turn, and nobody else's: among the newest of its agent, which may
+    /// have any number.
+    pub async fn is_of_agents_alone(&self, agent: AgentId, turn: TurnId) -> Result<bool, StoreError> {
+        let sql = "SELECT m.source FROM (SELECT turn_id, role, source FROM messages WHERE agent_id = $1 \
+                   ORDER BY id DESC LIMIT 1000) m WHERE m.turn_id = $2 AND m.role = 'user' AND m.source <> 'summary'";
+        let query = Statement::from_sql_and_values(self.backend(), sql, [agent.uuid().into(), turn.uuid().into()]);
+        let rows = self.db.query_all_raw(query).await?;
+        let mut others = 0;
+        for row in &rows {
+            others += usize::from(row.try_get_by_index::<String>(0)? != "agent");
+        }
+        Ok(!rows.is_empty() && others == 0)
     }
 
     /// Those of these messages that are there.

@@ -2,7 +2,7 @@
 
 use crate::world::{World, text};
 use crate::{Group, scenarios};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use instar_testkit::model::{Refusal, Reply};
 use sea_orm::ConnectionTrait;
 use serde_json::{Value, json};
@@ -29,7 +29,11 @@ pub(crate) static DAILY: Group = Group {
     config: "[scheduler]\nnudge_pause_ms = 50\n[agents]\nturns_per_day_max = 2\n",
     environment: &[],
     at_once: 4,
-    scenarios: scenarios![rests_for_the_day_until_its_ceiling_is_raised, rests_for_the_day_until_that_is_over],
+    scenarios: scenarios![
+        rests_for_the_day_until_its_ceiling_is_raised,
+        rests_for_the_day_until_that_is_over,
+        rests_for_the_day_however_its_turns_end,
+    ],
 };
 
 /// Alone: writes fail here.
@@ -274,5 +278,24 @@ async fn rests_for_the_day_until_that_is_over(world: World) -> Result<()> {
     let next = |shown: &Value| shown["today"]["turns"] == 1 && shown["drive"] == "idle";
     let shown = world.until(&format!("/v1/agents/{agent}"), next).await?;
     ensure!(shown["today"]["day"] != before && shown["attention"] == "nudge_limit", "{shown}");
+    Ok(())
+}
+
+async fn rests_for_the_day_however_its_turns_end(world: World) -> Result<()> {
+    world.script(|_| Reply::call("slow_put", json!({"token": "own"})));
+    let session = world.session().await?;
+    let agent = world.agent(&session, json!({"loop": "autonomous", "tools": ["slow_put"]})).await?;
+    world.act(&format!("/v1/agents/{agent}/start"), json!({})).await?;
+    let page = format!("/v1/turns?agent={agent}");
+    for n in 1..=2 {
+        // A turn that waits for its tools is ended by nobody who has it in hand.
+        let live = |turn: &&Value| turn["status"] == "tool_executing";
+        let found = |page: &Value| page["data"].as_array().into_iter().flatten().any(|turn| live(&turn));
+        let shown = world.until(&page, found).await?;
+        let turn = text(shown["data"].as_array().into_iter().flatten().find(live).context("a turn")?, "id")?;
+        world.act(&format!("/v1/turns/{turn}/interrupt"), json!({})).await?;
+        ensure!(world.ended(&turn).await?["status"] == "interrupted", "turn {n}");
+    }
+    rests_for_the_day(&world, &agent, 2).await?;
     Ok(())
 }
