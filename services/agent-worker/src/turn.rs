@@ -297,8 +297,11 @@ pub(crate) async fn next_for_waiting(worker: &Worker, agent: AgentId) -> Result<
         return Ok(());
     }
     let actor = Actor::new(By::System, worker.id.to_string());
-    let (commit, turn) = flow::take_waiting(&row, &waiting, actor, None)?;
-    if let Answer::Moved(_) = worker.hub.commit(commit).await? {
+    let (most, ceiling) = (worker.agents.letter_turns_max, Ceiling::usual(&worker.agents));
+    let enough = flow::letter_waits(&row, most, ceiling, clock::now()).is_some();
+    let asked = !enough || store.any_from_people(&waiting).await?;
+    let (commit, turn) = flow::take_up(&row, &waiting, asked, most, ceiling, actor)?;
+    if let (Answer::Moved(_), Some(turn)) = (worker.hub.commit(commit).await?, turn) {
         let session = SessionId::from(row.session_id);
         let ready = Ready { session, agent, turn, epoch: row.epoch, reason: "queued", news: None };
         worker.hub.wake_turn(ready, row.owner, None);

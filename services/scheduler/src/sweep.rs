@@ -9,7 +9,7 @@ use instar_core::machine::turn as turn_machine;
 use instar_runtime::telemetry::name::metric;
 use instar_runtime::{Act, ActError, Done, Ready, flow};
 use instar_store::entity::turn;
-use instar_store::{After, Answer};
+use instar_store::{After, Answer, clock};
 use std::time::Duration as Time;
 use uuid::Uuid;
 
@@ -58,8 +58,13 @@ pub(crate) async fn take_waiting(desk: &Desk, agent: AgentId) -> Result<()> {
     if waiting.is_empty() || row.lifecycle != "idle" || row.drive != "running" {
         return Ok(());
     }
-    let (commit, turn) = flow::take_waiting(&row, &waiting, desk.actor.clone(), None)?;
-    if let Answer::Moved(_) = desk.hub.commit(commit).await? {
+    let agents = &desk.config.agents;
+    let (most, ceiling) = (agents.letter_turns_max, flow::Ceiling::usual(agents));
+    // Who has written is looked up only where it makes a difference.
+    let enough = flow::letter_waits(&row, most, ceiling, clock::now()).is_some();
+    let asked = !enough || store.any_from_people(&waiting).await?;
+    let (commit, turn) = flow::take_up(&row, &waiting, asked, most, ceiling, desk.actor.clone())?;
+    if let (Answer::Moved(_), Some(turn)) = (desk.hub.commit(commit).await?, turn) {
         let session = SessionId::from(row.session_id);
         let ready = Ready { session, agent, turn, epoch: row.epoch, reason: "queued", news: None };
         desk.hub.wake_turn(ready, row.owner, None);

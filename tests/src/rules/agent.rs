@@ -194,11 +194,20 @@ fn by_itself() -> Vec<Case> {
     let mut errored = World::new();
     errored.agents[0].drive = "errored".into();
     let agent = errored.agent();
+    let take_up = |asked: bool| {
+        move |world: &World| Ok(flow::take_up(&world.agents[0], &[fresh()], asked, 3, ceiling(), system())?.0)
+    };
+    let rests = |world: World| {
+        let agent = world.agent();
+        let case = Case::new("take_up", world, take_up(false));
+        case.by(agent, &agent_drive::TABLE, "nudge_limit_reached", By::System)
+    };
+    let mut tired = World::new();
+    tired.agents[0].letter_count = Some(3);
     vec![
-        Case::new("take_waiting", World::new(), |world| {
-            Ok(flow::take_waiting(&world.agents[0], &[fresh()], system(), None)?.0)
-        })
-        .causes(queued),
+        Case::new("take_up", World::new(), take_up(true)).causes(queued),
+        rests(tired).when("after too many letters"),
+        rests(sated(World::new())).when("too much in a day"),
         Case::new("nudge", World::new(), |world| Ok(flow::nudge(&world.agents[0], None, system())?.0)).causes(queued),
         Case::new("relaunch", errored, |world| Ok(flow::relaunch(&world.agents[0], system())?)).by(
             agent,

@@ -58,7 +58,10 @@ pub fn letter_waits(to: &agent::Model, turns_max: u32, ceiling: Ceiling, at: Dat
     if letter::letters_are_enough(to, turns_max) {
         return Some(Waits::Person);
     }
-    Ceiling::of(to, ceiling).is_reached(Today::of(to, at)).then_some(Waits::Tomorrow)
+    // One that rests for another reason goes on for no day that is over.
+    let goes_on = to.drive == "running" || daily::rests_for_today(to);
+    let reached = Ceiling::of(to, ceiling).is_reached(Today::of(to, at));
+    reached.then_some(if goes_on { Waits::Tomorrow } else { Waits::Person })
 }
 
 /// Has `to` receive a letter: it wakes if it is idle, and else reads it after what it does now. `busy` as

@@ -1,6 +1,8 @@
 //! A message for an agent: stored, and a turn queued for it unless one is under way.
 
-use super::{FlowError, birth, step};
+use super::child::{Waits, letter_waits};
+use super::daily::{Ceiling, rest_for_today};
+use super::{FlowError, birth, letter, step};
 use chrono::{DateTime, Utc};
 use instar_core::id::{AgentId, MessageId, SessionId, TurnId};
 use instar_core::machine::{Refusal, agent_drive, session as session_machine, turn as turn_machine};
@@ -9,7 +11,7 @@ use instar_core::rune::payload::{
 };
 use instar_core::rune::{Actor, Draft};
 use instar_store::entity::{agent, message, session, turn};
-use instar_store::{Change, Commit};
+use instar_store::{Change, Commit, clock};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -144,7 +146,7 @@ pub fn steer(
 }
 
 /// A turn for messages that wait although the agent is free: what the end of a turn did not see.
-pub fn take_waiting(
+fn take_waiting(
     agent: &agent::Model,
     waiting: &[MessageId],
     actor: Actor,
@@ -166,6 +168,30 @@ pub fn take_waiting(
     }
     queue(&mut commit, session, agent_id, id, waiting.to_vec(), "user", traceparent)?;
     Ok((commit, id))
+}
+
+/// What follows from messages that wait although the agent is free: a turn, or a rest where only agents have written them
+/// and the agent has caused enough. `asked`: a person has written one of them.
+pub fn take_up(
+    agent: &agent::Model,
+    waiting: &[MessageId],
+    asked: bool,
+    letters_max: u32,
+    ceiling: Ceiling,
+    actor: Actor,
+) -> Result<(Commit, Option<TurnId>), FlowError> {
+    match letter_waits(agent, letters_max, ceiling, clock::now()).filter(|_| !asked && agent.drive == "running") {
+        None => take_waiting(agent, waiting, actor, None).map(|(commit, turn)| (commit, Some(turn))),
+        Some(Waits::Tomorrow) => Ok((rest_for_today(agent, None, actor)?, None)),
+        Some(Waits::Person) => {
+            let mut commit = Commit::new(SessionId::from(agent.session_id), actor);
+            let change = Change::entity(&agent::TABLE, AgentId::from(agent.id)).version(agent.version);
+            let change = change.expecting("agent_lifecycle", "idle");
+            let change = letter::rest(&mut commit, agent, change, &agent.drive)?;
+            commit.change(change);
+            Ok((commit, None))
+        }
+    }
 }
 
 pub(super) fn takes_input(session: &session::Model) -> Result<(), FlowError> {

@@ -48,7 +48,7 @@ pub use end::{
 pub(crate) use end::{count_late, is_late_too_often};
 pub use excerpt::{inputs, results};
 pub use letter::letters_are_enough;
-pub use message::{Accepted, Mode, message, steer, take_waiting};
+pub use message::{Accepted, Mode, message, steer, take_up};
 pub(crate) use message::{Why, queue_for};
 pub use nudge::{NUDGE, NUDGE_TIMER, is_autonomous, nudge, nudge_later};
 pub use plan::{
