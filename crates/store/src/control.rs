@@ -21,8 +21,13 @@ const PIECES_AT_ONCE: u64 = 500;
 const SAID_BYTES_MAX: usize = PAYLOAD_BYTES_MAX / 16 * 15;
 const PIECE: &str = "turn.assistant_delta";
 const RECOVERED: &str = "turn.recovered";
-/// Kinds of which the newest says whether a piece is of the answer that is being given.
-const CHAPTERS: [&str; 4] = [PIECE, "turn.tool_calls_received", "turn.tools_finished", RECOVERED];
+/// Kinds of which the newest says whether a piece is of the answer that is being given; before the last two nothing was
+/// said.
+const CHAPTERS: [&str; 6] =
+    [PIECE, RECOVERED, "turn.tool_calls_received", "turn.tools_finished", "turn.started", "turn.queued"];
+/// Runes of the session that are looked at first, from the newest back. There is no index over those of a turn: nobody
+/// must go through a long log for one that has hardly begun.
+const WINDOW: i64 = 2_000;
 
 impl Store {
     /// Those of these turns that have ended, or are asked to end.
@@ -80,14 +85,16 @@ impl Store {
         let mut said = HashMap::new();
         for some in turns.chunks(TURNS_MAX) {
             let mut unread: HashMap<Uuid, Pieces> = some.iter().map(|turn| (turn.uuid(), Pieces::default())).collect();
-            let mut before = i64::MAX;
-            while !unread.is_empty() {
+            let (mut before, mut window) = (self.newest_seq(session).await?.saturating_add(1), WINDOW);
+            let mut from = before.saturating_sub(window);
+            while !unread.is_empty() && before > 0 {
                 let limit = PIECES_AT_ONCE.saturating_mul(unread.len() as u64);
                 let page = rune::Entity::find()
                     .filter(rune::Column::SessionId.eq(session.uuid()))
                     .filter(rune::Column::TurnId.is_in(unread.keys().copied()))
                     .filter(rune::Column::Kind.is_in(CHAPTERS))
                     .filter(rune::Column::Seq.lt(before))
+                    .filter(rune::Column::Seq.gte(from))
                     .order_by_desc(rune::Column::Seq)
                     .limit(limit)
                     .all(&self.db)
@@ -104,13 +111,22 @@ impl Store {
                 }
                 match page.last() {
                     Some(last) if page.len() as u64 >= limit => before = last.seq,
-                    _ => break,
+                    _ => {
+                        window = window.saturating_mul(4);
+                        (before, from) = (from, from.saturating_sub(window));
+                    }
                 }
             }
             said.extend(unread.into_iter().map(|(id, pieces)| (TurnId::from(id), pieces.joined())));
         }
         said.retain(|_, text| !text.is_empty());
         Ok(said)
+    }
+
+    async fn newest_seq(&self, session: SessionId) -> Result<i64, StoreError> {
+        let runes = rune::Entity::find().filter(rune::Column::SessionId.eq(session.uuid()));
+        let newest = runes.select_only().column(rune::Column::Seq).order_by_desc(rune::Column::Seq).limit(1);
+        Ok(newest.into_tuple::<i64>().one(&self.db).await?.unwrap_or(0))
     }
 }
 

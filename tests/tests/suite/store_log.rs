@@ -166,6 +166,15 @@ async fn a_long_answer_is_put_together_from_all_its_pieces(stage: Stage) -> Resu
     assert_eq!(said.get(&long).map(String::len), Some(expected.len()));
     assert_eq!((said[&long].as_str(), said[&short].as_str(), said.len()), (expected.as_str(), "short", 2));
     assert_eq!(store.said_so_far(session, &[long]).await?[&long], expected);
+    // However much others have said since.
+    for _ in 0..30 {
+        let mut commit = Commit::new(session, system());
+        for _ in 0..100 {
+            tell(&mut commit, silent, "", 0)?;
+        }
+        land(store, commit).await?;
+    }
+    assert_eq!(store.said_so_far(session, &[long, short]).await?.len(), 2);
     Ok(())
 }
 
