@@ -226,7 +226,7 @@ async fn recover(worker: &Worker, mut held: Held) -> Result<Option<Held>> {
         }
         Some(_) => Loss::Died,
     };
-    let said = turn::said_before(worker, &held).await?;
+    let said = turn::said_before(worker, &held).await;
     if flow::is_last(&held.turn, loss) {
         if held.turn.reserved.is_some() {
             purse::look(worker, &mut held).await?;

@@ -49,7 +49,7 @@ async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
     loop {
         if let Some(event) = event_of(&held.turn) {
             // Somebody else may have heard the beginning of an answer.
-            let partial = Spoken { text: said_before(worker, held).await?, ..held.silence() };
+            let partial = Spoken { text: said_before(worker, held).await, ..held.silence() };
             return end(worker, held, Ending::Interrupted { event, partial }).await;
         }
         if let Some(why) = purse::unpayable(worker, held) {
@@ -69,14 +69,31 @@ async fn drive(worker: &Worker, held: &mut Held) -> Result<()> {
     }
 }
 
-/// What the log has of an answer that was begun and is in no message yet.
-pub(crate) async fn said_before(worker: &Worker, held: &Held) -> Result<String> {
-    let turn = held.turn_id();
-    let said = worker.hub.store().said_so_far(held.session_id(), &[turn]).await?.remove(&turn).unwrap_or_default();
+/// What the log has of an answer that was begun and is in no message yet. Asked until the database answers; where it
+/// cannot be had the turn goes on without.
+pub(crate) async fn said_before(worker: &Worker, held: &Held) -> String {
+    let (store, session, turn) = (worker.hub.store(), held.session_id(), held.turn_id());
+    let mut wait = std::time::Duration::from_millis(20);
+    let said = loop {
+        match store.said_so_far(session, &[turn]).await {
+            Ok(mut said) => break said.remove(&turn).unwrap_or_default(),
+            Err(error) if error.retryable() => {
+                tracing::debug!(%error, "what was said could not be read; it is tried again");
+            }
+            Err(error) => {
+                tracing::warn!(%turn, %error, "what was said cannot be read; the turn goes on without");
+                return String::new();
+            }
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(std::time::Duration::from_secs(1)),
+            () = worker.lost.cancelled() => return String::new(),
+        }
+    };
     // An answer in which the provider paused is a message already; one with calls is a chapter of its own.
     let own = held.transcript.iter().rev().find(|m| m.turn_id == Some(held.turn.id) && m.role == "assistant");
     let paused = held.calls.iter().all(|call| call.iteration != held.turn.iterations);
-    Ok(if paused && own.is_some_and(|own| own.content == said) { String::new() } else { said })
+    if paused && own.is_some_and(|own| own.content == said) { String::new() } else { said }
 }
 
 /// How a turn ends; given up is one that has cost too many workers.
