@@ -91,6 +91,21 @@ impl Hub {
         let cuts = plan.cuts();
         let Some(first) = cuts.first() else { return Ok(Cut::new()) };
         let ids: Vec<TurnId> = cuts.iter().map(|turn| TurnId::from(turn.id)).collect();
-        self.store().said_so_far(SessionId::from(first.session_id), &ids).await
+        let mut cut = self.store().said_so_far(SessionId::from(first.session_id), &ids).await?;
+        // An answer in which the provider paused is a message already.
+        for turn in cuts.iter().filter(|turn| turn.iterations > 0) {
+            let id = TurnId::from(turn.id);
+            let Some(said) = cut.get(&id) else { continue };
+            let newest = self.store().newest_answer(AgentId::from(turn.agent_id)).await?;
+            if newest.is_some_and(|newest| is_paused(turn, &newest, said)) {
+                cut.remove(&id);
+            }
+        }
+        Ok(cut)
     }
+}
+
+fn is_paused(turn: &turn::Model, answer: &message::Model, said: &str) -> bool {
+    let own = answer.turn_id == Some(turn.id) && answer.content == said;
+    own && answer.data.as_ref().is_some_and(|data| data["iteration"] == turn.iterations)
 }

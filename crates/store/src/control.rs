@@ -2,9 +2,9 @@
 
 use crate::commit::PAYLOAD_BYTES_MAX;
 use crate::connect::Store;
-use crate::entity::{rune, turn};
+use crate::entity::{message, rune, turn};
 use crate::error::StoreError;
-use instar_core::id::{SessionId, TurnId};
+use instar_core::id::{AgentId, SessionId, TurnId};
 use instar_core::rune::payload::{TurnAssistantDelta, TurnRecovered};
 use sea_orm::sea_query::{Condition, Expr};
 use sea_orm::{
@@ -121,6 +121,13 @@ impl Store {
         }
         said.retain(|_, text| !text.is_empty());
         Ok(said)
+    }
+
+    /// What the model of an agent has said last.
+    pub async fn newest_answer(&self, agent: AgentId) -> Result<Option<message::Model>, StoreError> {
+        let said = message::Entity::find().filter(message::Column::AgentId.eq(agent.uuid()));
+        let said = said.filter(message::Column::Role.eq("assistant"));
+        Ok(said.order_by_desc(message::Column::Id).limit(1).one(&self.db).await?)
     }
 
     async fn newest_seq(&self, session: SessionId) -> Result<i64, StoreError> {

@@ -1,15 +1,20 @@
 //! Why an answer ended, and what becomes of one that the model did not end by itself.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use instar_core::id::{AgentId, SessionId};
+use instar_core::machine::{By, turn as turn_machine};
+use instar_core::rune::Actor;
 use instar_runtime::config::{Config, ModelConfig};
 use instar_runtime::flow::Mode;
+use instar_runtime::{Act, Done};
 use instar_store::entity::turn;
 use instar_testkit::model::{Finish, Reply, Script};
+use instar_testkit::wait;
 use instar_tests::stage::Stage;
 use instar_tests::troupe::Troupe;
 use instar_tests::{audit, cast, on_both};
 use serde_json::json;
+use std::time::Duration;
 
 fn anthropic() -> Config {
     let model = ModelConfig { name: "default".into(), provider: "anthropic".into(), ..ModelConfig::default() };
@@ -71,6 +76,25 @@ async fn a_provider_that_pauses_is_sent_what_it_said_and_goes_on(stage: Stage) -
     troupe.audit(session).await
 }
 
+async fn an_answer_with_a_pause_that_is_stopped_is_shown_once(stage: Stage) -> Result<()> {
+    let script = Script::replies([Reply::text("First I looked.").finish(Finish::Pause), Reply::hang()])
+        .then(|_| Reply::text("Back."));
+    let troupe = Troupe::start(&stage, script, anthropic()).await?;
+    let (session, agent) = agent(&troupe).await?;
+    let turn = troupe.send(agent, "look for it", Mode::Queue).await?.context("a turn")?;
+    let goes_on = || async { troupe.model.requests().len() == 2 };
+    wait::until(Duration::from_secs(30), goes_on).await;
+    // Whoever ends the agent's turn in its own commit.
+    let act = Act::new(session, turn, &turn_machine::TABLE, "turn_deadline", Actor::new(By::System, "tests"));
+    let Done::Moved { runes } = act.carry_out(&troupe.context.hub).await? else { bail!("it has not ended") };
+    troupe.context.hub.follow(&runes);
+    assert_eq!(troupe.ended(turn).await?.status, "error");
+    assert_eq!(ask(&troupe, agent, "and now?").await?.output.as_deref(), Some("Back."));
+    let request = troupe.model.requests().pop().context("a request")?.body.to_string();
+    assert_eq!(request.matches("First I looked.").count(), 1, "{request}");
+    troupe.audit(session).await
+}
+
 async fn a_provider_that_pauses_for_ever_ends_the_turn(stage: Stage) -> Result<()> {
     let script = Script::function(|_| Reply::text("still at it").finish(Finish::Pause));
     let troupe = Troupe::start(&stage, script, anthropic()).await?;
@@ -116,6 +140,7 @@ on_both! {
     an_answer_that_is_not_whole_says_so;
     a_provider_that_pauses_is_sent_what_it_said_and_goes_on;
     a_provider_that_pauses_for_ever_ends_the_turn;
+    an_answer_with_a_pause_that_is_stopped_is_shown_once;
     a_model_whose_window_is_full_goes_on_after_a_summary;
     a_model_whose_window_is_full_of_one_message_stays_cut_off;
 }
