@@ -10,6 +10,7 @@ use instar_testkit::wait;
 use instar_tests::stage::Stage;
 use instar_tests::troupe::{Troupe, WITHIN};
 use instar_tests::{audit, cast, on_both, puppet};
+use sea_orm::sea_query::Expr;
 use sea_orm::{ColumnTrait, EntityTrait, QueryFilter, QueryOrder};
 use serde_json::{Value, json};
 
@@ -691,7 +692,21 @@ async fn two_agents_cause_each_other_no_more_turns_than_a_day_has(stage: Stage) 
     let turn = run(&troupe, resting, "how are you").await?;
     assert_eq!(turn.output.as_deref(), Some("Good to hear from you."));
     assert_eq!(store.waiting(resting).await?.len(), 0);
-    troupe.audit(session).await
+    troupe.audit(session).await?;
+    // One that rests for another reason as well goes on for no day that is over: a person looks at it first.
+    let mut today = store.agent(resting).await?.and_then(|row| row.today).context("it is counted")?;
+    today.as_object_mut().context("an object")?.remove("rests");
+    let row = agent::Entity::update_many().filter(agent::Column::Id.eq(resting.uuid()));
+    let row = row.col_expr(agent::Column::Drive, Expr::value("idle"));
+    row.col_expr(agent::Column::Today, Expr::value(today)).exec(store.db()).await?;
+    let (other, name) = if resting == root { (child, "parent") } else { (root, "bea") };
+    let turn = run(&troupe, other, &format!("write to {name}")).await?;
+    let result = &results(&troupe, &turn).await?[0];
+    let state = result.1["output"]["state"].as_str().unwrap_or_default();
+    ensure!(state.contains("without a word of a person"), "{result:?}");
+    let today = store.agent(resting).await?.context("an agent")?.today.context("it is counted")?;
+    ensure!(today["turns"] == 3 && today.get("rests").is_none(), "{today}");
+    Ok(())
 }
 
 on_both! {
