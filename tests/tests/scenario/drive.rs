@@ -297,5 +297,7 @@ async fn rests_for_the_day_however_its_turns_end(world: World) -> Result<()> {
         ensure!(world.ended(&turn).await?["status"] == "interrupted", "turn {n}");
     }
     rests_for_the_day(&world, &agent, 2).await?;
+    let made = world.get(&page).await?["data"].as_array().map_or(0, Vec::len);
+    ensure!(made == 2, "{made} turns of its own");
     Ok(())
 }
