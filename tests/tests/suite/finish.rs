@@ -3,10 +3,12 @@
 use anyhow::{Context, Result, bail, ensure};
 use instar_core::id::{AgentId, SessionId};
 use instar_core::machine::{By, turn as turn_machine};
-use instar_core::rune::Actor;
+use instar_core::rune::payload::TurnAssistantDelta;
+use instar_core::rune::{Actor, Draft};
 use instar_runtime::config::{Config, ModelConfig};
 use instar_runtime::flow::Mode;
 use instar_runtime::{Act, Done};
+use instar_store::Commit;
 use instar_store::entity::turn;
 use instar_testkit::model::{Finish, Reply, Script};
 use instar_testkit::wait;
@@ -84,7 +86,11 @@ async fn an_answer_with_a_pause_that_is_stopped_is_shown_once(stage: Stage) -> R
     let turn = troupe.send(agent, "look for it", Mode::Queue).await?.context("a turn")?;
     let goes_on = || async { troupe.model.requests().len() == 2 };
     wait::until(Duration::from_secs(30), goes_on).await;
-    // Whoever ends the agent's turn in its own commit.
+    // As it is until somebody has taken the turn up again: of the answer the log has nothing newer.
+    let mut commit = Commit::new(session, Actor::new(By::System, "tests"));
+    let piece = TurnAssistantDelta { content: "First I looked.".into(), index: 0 };
+    commit.rune(Draft::new(turn, &piece)?.agent(agent).turn(turn));
+    troupe.context.hub.store().commit(commit).await?;
     let act = Act::new(session, turn, &turn_machine::TABLE, "turn_deadline", Actor::new(By::System, "tests"));
     let Done::Moved { runes } = act.carry_out(&troupe.context.hub).await? else { bail!("it has not ended") };
     troupe.context.hub.follow(&runes);
