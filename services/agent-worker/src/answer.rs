@@ -354,7 +354,11 @@ async fn overflown(worker: &Worker, held: &mut Held, error: &ModelError, partial
 async fn failed(worker: &Worker, held: &mut Held, error: ModelError, partial: Spoken, broken: bool) -> Result<Next> {
     attribute::failed(&held.chat, &error);
     held.chat = tracing::Span::none();
-    tracing::info!(turn = %held.turn_id(), class = error.class.as_str(), status = error.status, code = error.code.as_deref(), "the provider call failed");
+    // Its words may repeat what was said: they are for the runelog, not for traces and logs of processes.
+    tracing::info!(
+        turn = %held.turn_id(), class = error.class.as_str(), status = error.status, code = error.code.as_deref(),
+        "the provider call failed"
+    );
     let told = error.retry_in.and_then(|wait| Duration::from_std(wait).ok());
     if error.retryable() {
         // Where tokens or money are limited, a call that has used some is paid for before it is made again.
